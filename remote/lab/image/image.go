@@ -3,7 +3,12 @@ package image
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Names of the machine images, as the lab's Cloud API lists them.
@@ -53,7 +58,50 @@ var errSkeleton = errors.New("not built yet")
 // moment and to repeat; a second process waits for the first. When everything is
 // there it only reads stamps.
 func Prepare(ctx context.Context, o Options) (*Set, error) {
-	return nil, errSkeleton
+	m, err := newMaker(o)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := m.lockCache(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unlock() }() // closing the file is all it does
+	if err := m.installHostPackages(ctx); err != nil {
+		return nil, fmt.Errorf("installing Debian packages: %w", err)
+	}
+	stock, err := m.stock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Set{Roots: map[string]string{Stock: stock}}, nil
+}
+
+func newMaker(o Options) (*maker, error) {
+	f, err := readFacts()
+	if err != nil {
+		return nil, err
+	}
+	cache := o.CacheDir
+	if cache == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("finding the cache directory: %w", err)
+		}
+		cache = filepath.Join(base, "hk")
+	}
+	cache, err = filepath.Abs(cache)
+	if err != nil {
+		return nil, err
+	}
+	v := DefaultVersions()
+	if len(o.KubernetesVersions) > 0 {
+		v.Kubernetes = o.KubernetesVersions
+	}
+	return &maker{
+		dir: filepath.Join(cache, "lab"), versions: v, facts: f, logLine: o.Log, extra: o.ExtraPackages,
+		goBuilds: semaphore.NewWeighted(1), targets: map[string]*target{},
+	}, nil
 }
 
 // FillContainerd puts the prefilled container storage of an image into dstDir, the
