@@ -48,6 +48,7 @@ func (v *View) With(role string) []spec.Host {
 // they need of it is in In, and so in the fingerprint.
 type Env struct {
 	Cluster, UID string
+	Version      string // of hk, for labels; in no fingerprint
 	Task         string // full name of the task
 	Cloud        remote.Cloud
 	Hosts        remote.Hosts
@@ -123,7 +124,12 @@ type Kind struct {
 	watch    func(any, *World) map[string]string
 	run      func(context.Context, any, *Env) error
 	verify   func(context.Context, any, *Env) (fp.Output, error)
+	when     func(*spec.Cluster) bool
 }
+
+// When reports whether the kind belongs to a cluster of this config at all. A
+// kind that does not is left out of the graph with the edges towards it.
+func (k *Kind) When(c *spec.Cluster) bool { return k.when == nil || k.when(c) }
 
 // World is what was seen before a build: what Watch may compare with.
 type World struct {
@@ -136,6 +142,8 @@ type World struct {
 // of which carries a tag `part:"LABEL"` (config:…, versions:…, secret:…,
 // alloc:…, out:…) and so is part of the fingerprint.
 type Def[In any] struct {
+	// When says for which configs the kind exists; nil means all.
+	When func(c *spec.Cluster) bool
 	// Inputs is pure.
 	Inputs func(v *View) (In, error)
 	// Declared lists the files, units, sysctls, modules the task owns on its
@@ -156,7 +164,7 @@ type Def[In any] struct {
 // the fingerprint: that is a programming error.
 func Define[In any](k graph.Kind, d Def[In]) Kind {
 	checkInput(k.ID(), reflect.TypeFor[In]())
-	out := Kind{Kind: k}
+	out := Kind{Kind: k, when: d.When}
 	out.inputs = func(v *View) (any, error) { return d.Inputs(v) }
 	if d.Declared != nil {
 		out.declared = func(in any) remote.HostState { return d.Declared(in.(In)) }
