@@ -74,6 +74,16 @@ func Prepare(ctx context.Context, o Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, g := range []goModule{ownModule(), etcdModule(m.versions.Etcd), crictlModule(m.versions.CRITools), runcModule(m.versions.Runc), containerdModule(m.versions.Containerd), cniModule(m.versions.CNI)} {
+		if _, err := m.build(ctx, g); err != nil {
+			return nil, err
+		}
+	}
+	for _, v := range m.versions.Kubernetes {
+		if _, err := m.kubernetes(ctx, v); err != nil {
+			return nil, err
+		}
+	}
 	return &Set{Roots: map[string]string{Stock: stock}}, nil
 }
 

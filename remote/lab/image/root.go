@@ -25,7 +25,7 @@ func stockPackages() []string {
 	return []string{
 		"systemd", "systemd-sysv", "systemd-timesyncd", "dbus", "udev", "cloud-init", "openssh-server", "ca-certificates",
 		"iproute2", "iptables", "nftables", "iputils-ping", "netbase", "kmod", "procps", "sudo", "curl", "gnupg",
-		"python3", "less", "locales", "bash-completion", "cron", "logrotate",
+		"python3", "less", "bash-completion", "cron", "logrotate",
 	}
 }
 
@@ -38,11 +38,13 @@ func snapshotPackages() []string {
 }
 
 // maskedUnits do harm in a machine that is a guest: they wait for a network that is
-// "online", or wake up all machines of a computer at the same minute.
+// "online", wake up all machines of a computer at the same minute, or mount the
+// computer's own kernel interfaces.
 func maskedUnits() []string {
 	return []string{
 		"systemd-networkd-wait-online.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer",
 		"e2scrub_all.timer", "fstrim.timer", "logrotate.timer", "console-getty.service", "getty@tty1.service",
+		"sys-kernel-debug.mount", "sys-kernel-tracing.mount", "sys-kernel-config.mount", "e2scrub_reap.service",
 	}
 }
 

@@ -1,0 +1,197 @@
+package image
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Our own two programs travel as text, so that a released hk can build them.
+var (
+	//go:embed pause/main.go
+	pauseSource string
+	//go:embed tools/main.go
+	toolsSource string
+)
+
+// kubernetesPrograms are in cmd/ of Kubernetes' module.
+func kubernetesPrograms() []string {
+	return []string{"kubeadm", "kubelet", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"}
+}
+
+// kubernetes builds one version of Kubernetes.
+//
+// Its main module uses what is below staging/ through replace directives with paths,
+// which only count in the main module. Published, the same code is module k8s.io/X at
+// v0.MINOR.PATCH: one replace with that version for each of them.
+func (m *maker) kubernetes(ctx context.Context, version string) (string, error) {
+	g, err := m.kubernetesModule(ctx, version)
+	if err != nil {
+		return "", fmt.Errorf("preparing kubernetes %s: %w", version, err)
+	}
+	return m.build(ctx, g)
+}
+
+func (m *maker) kubernetesModule(ctx context.Context, version string) (goModule, error) {
+	rest, ok := strings.CutPrefix(version, "v1.")
+	minor, _, ok2 := strings.Cut(rest, ".")
+	if !ok || !ok2 {
+		return goModule{}, fmt.Errorf("%q is not a Kubernetes version like v1.37.2", version)
+	}
+	g := goModule{
+		name: "kubernetes", version: version, requires: []string{"k8s.io/kubernetes@" + version},
+		programs: map[string]string{}, replaces: map[string]string{},
+	}
+	for _, p := range kubernetesPrograms() {
+		g.programs[p] = "k8s.io/kubernetes/cmd/" + p
+	}
+	info, err := m.downloadModule(ctx, m.dir, "k8s.io/kubernetes@"+version)
+	if err != nil {
+		return goModule{}, err
+	}
+	staging, err := stagingModules(ctx, info.GoMod)
+	if err != nil {
+		return goModule{}, err
+	}
+	for _, module := range staging {
+		g.replaces[module] = "v0." + rest
+	}
+	built, err := commitTime(info.Info)
+	if err != nil {
+		return goModule{}, err
+	}
+	var x strings.Builder
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		for _, kv := range [][2]string{
+			{"gitVersion", version}, {"gitMajor", "1"}, {"gitMinor", minor}, {"gitTreeState", "clean"},
+			{"gitCommit", "from-go-modules"}, {"buildDate", built.UTC().Format(time.RFC3339)},
+		} {
+			fmt.Fprintf(&x, "-X %s.%s=%s ", pkg, kv[0], kv[1])
+		}
+	}
+	g.ldflags = strings.TrimSpace(x.String())
+	return g, nil
+}
+
+// stagingModules reads from a go.mod which modules it replaces by ./staging/.
+func stagingModules(ctx context.Context, goMod string) ([]string, error) {
+	goTool, err := findGo()
+	if err != nil {
+		return nil, err
+	}
+	text, err := output(ctx, goTool, "mod", "edit", "-json", goMod)
+	if err != nil {
+		return nil, err
+	}
+	var f struct {
+		Replace []struct{ Old, New struct{ Path string } }
+	}
+	if err := json.Unmarshal([]byte(text), &f); err != nil {
+		return nil, err
+	}
+	var modules []string
+	for _, r := range f.Replace {
+		if strings.HasPrefix(r.New.Path, "./staging/") {
+			modules = append(modules, r.Old.Path)
+		}
+	}
+	if len(modules) == 0 {
+		return nil, fmt.Errorf("%s replaces nothing by ./staging/: Kubernetes' layout has changed", goMod)
+	}
+	return modules, nil
+}
+
+// commitTime reads a module's .info file; the time makes a build date that does not
+// change from build to build.
+func commitTime(infoFile string) (time.Time, error) {
+	data, err := os.ReadFile(infoFile)
+	if err != nil {
+		return time.Time{}, err
+	}
+	var info struct{ Time time.Time }
+	if err := json.Unmarshal(data, &info); err != nil {
+		return time.Time{}, fmt.Errorf("reading %s: %w", infoFile, err)
+	}
+	return info.Time, nil
+}
+
+func etcdModule(version string) goModule {
+	return goModule{
+		name: "etcd", version: version,
+		requires: []string{"go.etcd.io/etcd/server/v3@" + version, "go.etcd.io/etcd/etcdctl/v3@" + version, "go.etcd.io/etcd/etcdutl/v3@" + version},
+		programs: map[string]string{
+			"etcd": "go.etcd.io/etcd/server/v3", "etcdctl": "go.etcd.io/etcd/etcdctl/v3", "etcdutl": "go.etcd.io/etcd/etcdutl/v3",
+		},
+		ldflags: "-X go.etcd.io/etcd/api/v3/version.GitSHA=from-go-modules",
+	}
+}
+
+func containerdModule(version string) goModule {
+	const mod = "github.com/containerd/containerd/v2"
+	return goModule{
+		name: "containerd", version: version, requires: []string{mod + "@" + version},
+		programs: map[string]string{
+			"containerd": mod + "/cmd/containerd", "containerd-shim-runc-v2": mod + "/cmd/containerd-shim-runc-v2", "ctr": mod + "/cmd/ctr",
+		},
+		ldflags: "-X " + mod + "/version.Version=" + version,
+	}
+}
+
+// runcModule needs cgo and libseccomp: without the tag every pod fails with
+// "config provided but seccomp not supported".
+func runcModule(version string) goModule {
+	return goModule{
+		name: "runc", version: version, requires: []string{"github.com/opencontainers/runc@" + version},
+		programs: map[string]string{"runc": "github.com/opencontainers/runc"}, tags: "seccomp", cgo: true,
+	}
+}
+
+// cniPrograms are the plugins that hk installs.
+func cniPrograms() []string {
+	return []string{"bandwidth", "bridge", "host-local", "loopback", "portmap", "ptp"}
+}
+
+func cniModule(version string) goModule {
+	const mod = "github.com/containernetworking/plugins"
+	group := map[string]string{
+		"bridge": "main", "ptp": "main", "loopback": "main", "host-local": "ipam", "portmap": "meta", "bandwidth": "meta",
+	}
+	g := goModule{
+		name: "cni", version: version, requires: []string{mod + "@" + version}, programs: map[string]string{},
+		ldflags: "-X " + mod + "/pkg/utils/buildversion.BuildVersion=" + version,
+	}
+	for _, p := range cniPrograms() {
+		g.programs[p] = mod + "/plugins/" + group[p] + "/" + p
+	}
+	return g
+}
+
+func crictlModule(version string) goModule {
+	return goModule{
+		name: "crictl", version: version, requires: []string{"sigs.k8s.io/cri-tools@" + version},
+		programs: map[string]string{"crictl": "sigs.k8s.io/cri-tools/cmd/crictl"},
+		ldflags:  "-X sigs.k8s.io/cri-tools/pkg/version.Version=" + version,
+	}
+}
+
+func corednsModule(version string) goModule {
+	return goModule{
+		name: "coredns", version: version, requires: []string{"github.com/coredns/coredns@" + version},
+		programs: map[string]string{"coredns": "github.com/coredns/coredns"},
+		ldflags:  "-X github.com/coredns/coredns/coremain.GitCommit=from-go-modules",
+	}
+}
+
+// ownModule builds the programs whose source is in this package.
+func ownModule() goModule {
+	return goModule{
+		name: "own", version: "v1",
+		programs: map[string]string{"pause": "hk.invalid/own/pause", "hk-tools": "hk.invalid/own/tools"},
+		sources:  map[string]string{filepath.Join("pause", "main.go"): pauseSource, filepath.Join("tools", "main.go"): toolsSource},
+	}
+}

@@ -1,0 +1,102 @@
+// Command hk-tools is a small HTTP server for checks inside a cluster.
+//
+//	GET /        host name of the server and address of the client as it sees it, as JSON
+//	GET /bytes   10 MiB, the same ones every time; ?n= asks for another number
+//	POST /bytes  reads the body and answers with its length and SHA-256
+//	GET /healthz ok
+//
+// It listens on the address given as its argument, :8080 without one.
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+)
+
+// defaultBytes is the size of the body that /bytes serves.
+const defaultBytes = 10 << 20
+
+func main() {
+	addr := ":8080"
+	if len(os.Args) > 1 {
+		addr = os.Args[1]
+	}
+	server := &http.Server{Addr: addr, Handler: handler(), ReadHeaderTimeout: 10 * time.Second}
+	fmt.Fprintln(os.Stderr, "hk-tools: listening on", addr)
+	if err := server.ListenAndServe(); err != nil {
+		fmt.Fprintln(os.Stderr, "hk-tools:", err)
+		os.Exit(1)
+	}
+}
+
+func handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", whoami)
+	mux.HandleFunc("GET /bytes", serveBytes)
+	mux.HandleFunc("POST /bytes", takeBytes)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	return mux
+}
+
+func whoami(w http.ResponseWriter, r *http.Request) {
+	host, err := os.Hostname()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	client, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	reply(w, map[string]any{"hostname": host, "client": client, "node": os.Getenv("NODE_NAME")})
+}
+
+func serveBytes(w http.ResponseWriter, r *http.Request) {
+	n := int64(defaultBytes)
+	if q := r.FormValue("n"); q != "" {
+		var err error
+		if n, err = strconv.ParseInt(q, 10, 64); err != nil || n < 0 {
+			http.Error(w, "n must be a number of bytes", http.StatusBadRequest)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
+	_, _ = io.Copy(w, io.LimitReader(pattern{}, n)) // the client went away: nobody to tell
+}
+
+func takeBytes(w http.ResponseWriter, r *http.Request) {
+	h := sha256.New()
+	n, err := io.Copy(h, r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	reply(w, map[string]any{"bytes": n, "sha256": hex.EncodeToString(h.Sum(nil))})
+}
+
+func reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client went away: nobody to tell
+}
+
+// pattern is an endless reader of one printable line.
+type pattern struct{}
+
+func (pattern) Read(p []byte) (int, error) {
+	const line = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+\n"
+	n := 0
+	for n < len(p) {
+		n += copy(p[n:], line)
+	}
+	return n, nil
+}
