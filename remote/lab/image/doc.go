@@ -8,10 +8,9 @@
 //	roots/hk-snapshot-KEY/     the same with everything installed that hk's prepare brings
 //	containerd/hk-snapshot-KEY/  a filled /var/lib/containerd for it
 //	artifacts/                 an HTTP tree in upstream's layout, checksums beside the files
-//	images/                    docker-archive files, index.json says what is in them
-//	bin/kubectl-VERSION
+//	images-KEY/                docker-archive files, index.json says what is in them
 //	build/                     generated Go modules and what they built
-//	stamps/                    what is done, see step.go
+//	stamps/ log/ lock          what is done (see step.go), what commands wrote
 //
 // Three rules. A directory is finished under another name and then renamed, so that
 // what has its final name is whole. A finished root is never changed afterwards: it is

@@ -26,6 +26,9 @@ type goModule struct {
 	ldflags  string
 	tags     string
 	cgo      bool
+	// complete, if set, fills in what is only known once modules were downloaded. It
+	// must depend on name, version and requires alone: what it returns is not in the key.
+	complete func(ctx context.Context, m *maker, g goModule) (goModule, error)
 }
 
 // step is the step that builds the module; its output is a folder with bin/ in it.
@@ -60,6 +63,12 @@ func (m *maker) build(ctx context.Context, g goModule) (string, error) {
 			return err
 		}
 		defer m.goBuilds.Release(1)
+		if g.complete != nil {
+			var err error
+			if g, err = g.complete(ctx, m, g); err != nil {
+				return err
+			}
+		}
 		if err := os.MkdirAll(filepath.Join(tmp, "bin"), 0o755); err != nil {
 			return err
 		}

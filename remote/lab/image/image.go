@@ -2,12 +2,11 @@ package image
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -38,21 +37,21 @@ type Set struct {
 	// the lower layer of a machine's overlay. The path of the same image differs after
 	// a newer recipe, so a machine must remember the path it was made from.
 	Roots map[string]string
-	// Containerd maps an image name to a filled /var/lib/containerd; see [FillContainerd].
+	// Containerd maps an image name to a filled /var/lib/containerd, for [FillContainerd].
 	// Images without an entry start with an empty one.
 	Containerd map[string]string
 	// Artifacts is a directory tree as [Mirror] serves it.
 	Artifacts string
-	// Images is the directory of image archives; [Registry] serves it.
+	// Images is the directory of image archives, docker-archive files and index.json;
+	// [Registry] serves it.
 	Images string
+	// Tools is the reference of the image for checks: see [ToolsImage].
+	Tools string
 	// Kubectl is a kubectl of the first Kubernetes version.
 	Kubectl string
 	// Kubernetes are the versions that are there, in the order of Options.
 	Kubernetes []string
 }
-
-// errSkeleton marks what is not written yet; it goes away with the last step.
-var errSkeleton = errors.New("not built yet")
 
 // Prepare makes what is missing of the set and returns it. It is safe to kill at any
 // moment and to repeat; a second process waits for the first. When everything is
@@ -70,21 +69,58 @@ func Prepare(ctx context.Context, o Options) (*Set, error) {
 	if err := m.installHostPackages(ctx); err != nil {
 		return nil, fmt.Errorf("installing Debian packages: %w", err)
 	}
-	stock, err := m.stock(ctx)
+	return m.all(ctx)
+}
+
+// all pulls every step. A step waits for what it needs by itself, so the order here is
+// only about who is served first: roots need disk and network, the go command the cores.
+func (m *maker) all(ctx context.Context) (*Set, error) {
+	set := &Set{
+		Roots: map[string]string{}, Containerd: map[string]string{},
+		Artifacts: filepath.Join(m.dir, "artifacts"), Kubernetes: m.versions.Kubernetes, Tools: ToolsImage(m.versions),
+	}
+	var stock, snapshot, store string
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		if stock, err = m.stock(ctx); err != nil {
+			return err
+		}
+		_, err = m.snapshotPackages(ctx)
+		return err
+	})
+	g.Go(func() error {
+		for _, a := range m.artifacts() {
+			bin, err := m.build(ctx, a.module)
+			if err != nil {
+				return err
+			}
+			if err := m.publish(ctx, a, bin); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	g.Go(func() (err error) {
+		snapshot, err = m.snapshot(ctx)
+		return err
+	})
+	g.Go(func() (err error) {
+		if set.Images, err = m.images(ctx); err != nil {
+			return err
+		}
+		store, err = m.prefill(ctx)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	bin, err := m.build(ctx, kubernetesModule(m.versions.Kubernetes[0]))
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range []goModule{ownModule(), etcdModule(m.versions.Etcd), crictlModule(m.versions.CRITools), runcModule(m.versions.Runc), containerdModule(m.versions.Containerd), cniModule(m.versions.CNI)} {
-		if _, err := m.build(ctx, g); err != nil {
-			return nil, err
-		}
-	}
-	for _, v := range m.versions.Kubernetes {
-		if _, err := m.kubernetes(ctx, v); err != nil {
-			return nil, err
-		}
-	}
-	return &Set{Roots: map[string]string{Stock: stock}}, nil
+	set.Kubectl = filepath.Join(bin, "kubectl")
+	set.Roots[Stock], set.Roots[Snapshot], set.Containerd[Snapshot] = stock, snapshot, store
+	return set, nil
 }
 
 func newMaker(o Options) (*maker, error) {
@@ -112,28 +148,4 @@ func newMaker(o Options) (*maker, error) {
 		dir: filepath.Join(cache, "lab"), versions: v, facts: f, logLine: o.Log, extra: o.ExtraPackages,
 		goBuilds: semaphore.NewWeighted(1), targets: map[string]*target{},
 	}, nil
-}
-
-// FillContainerd puts the prefilled container storage of an image into dstDir, the
-// directory that becomes a machine's /var/lib/containerd; dstDir may exist if it is
-// empty. Immutable files are hard links where the file system allows it, so it must
-// not be edited from outside containerd. Images without prefilled storage leave
-// dstDir empty.
-func FillContainerd(set *Set, image, dstDir string) error {
-	return errSkeleton
-}
-
-// Mirror serves the artifacts in upstream's layout: what dl.k8s.io serves below
-// /v1.37.2/bin/linux/amd64/ and what github.com serves below
-// /OWNER/REPOSITORY/releases/download/TAG/.
-func Mirror(set *Set) http.Handler {
-	return http.NotFoundHandler()
-}
-
-// Registry serves the images read-only over the registry protocol (v2). The registry's
-// own host name does not matter: registry.k8s.io/pause:3.10.2 is served as
-// /v2/pause/manifests/3.10.2, the way a mirror is configured in containerd's hosts.toml.
-// Blobs are streamed from disk.
-func Registry(set *Set) (http.Handler, error) {
-	return nil, errSkeleton
 }

@@ -24,33 +24,31 @@ func kubernetesPrograms() []string {
 	return []string{"kubeadm", "kubelet", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"}
 }
 
-// kubernetes builds one version of Kubernetes.
+// kubernetesModule builds one version of Kubernetes.
 //
 // Its main module uses what is below staging/ through replace directives with paths,
 // which only count in the main module. Published, the same code is module k8s.io/X at
 // v0.MINOR.PATCH: one replace with that version for each of them.
-func (m *maker) kubernetes(ctx context.Context, version string) (string, error) {
-	g, err := m.kubernetesModule(ctx, version)
-	if err != nil {
-		return "", fmt.Errorf("preparing kubernetes %s: %w", version, err)
-	}
-	return m.build(ctx, g)
-}
-
-func (m *maker) kubernetesModule(ctx context.Context, version string) (goModule, error) {
-	rest, ok := strings.CutPrefix(version, "v1.")
-	minor, _, ok2 := strings.Cut(rest, ".")
-	if !ok || !ok2 {
-		return goModule{}, fmt.Errorf("%q is not a Kubernetes version like v1.37.2", version)
-	}
+func kubernetesModule(version string) goModule {
 	g := goModule{
 		name: "kubernetes", version: version, requires: []string{"k8s.io/kubernetes@" + version},
-		programs: map[string]string{}, replaces: map[string]string{},
+		programs: map[string]string{}, complete: completeKubernetes,
 	}
 	for _, p := range kubernetesPrograms() {
 		g.programs[p] = "k8s.io/kubernetes/cmd/" + p
 	}
-	info, err := m.downloadModule(ctx, m.dir, "k8s.io/kubernetes@"+version)
+	return g
+}
+
+// completeKubernetes fills in what only the downloaded module tells.
+func completeKubernetes(ctx context.Context, m *maker, g goModule) (goModule, error) {
+	rest, ok := strings.CutPrefix(g.version, "v1.")
+	minor, _, ok2 := strings.Cut(rest, ".")
+	if !ok || !ok2 {
+		return goModule{}, fmt.Errorf("%q is not a Kubernetes version like v1.37.2", g.version)
+	}
+	m.logf("%s: downloading the module", g.step().name)
+	info, err := m.downloadModule(ctx, m.dir, g.requires[0])
 	if err != nil {
 		return goModule{}, err
 	}
@@ -58,6 +56,7 @@ func (m *maker) kubernetesModule(ctx context.Context, version string) (goModule,
 	if err != nil {
 		return goModule{}, err
 	}
+	g.replaces = map[string]string{}
 	for _, module := range staging {
 		g.replaces[module] = "v0." + rest
 	}
@@ -68,7 +67,7 @@ func (m *maker) kubernetesModule(ctx context.Context, version string) (goModule,
 	var x strings.Builder
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		for _, kv := range [][2]string{
-			{"gitVersion", version}, {"gitMajor", "1"}, {"gitMinor", minor}, {"gitTreeState", "clean"},
+			{"gitVersion", g.version}, {"gitMajor", "1"}, {"gitMinor", minor}, {"gitTreeState", "clean"},
 			{"gitCommit", "from-go-modules"}, {"buildDate", built.UTC().Format(time.RFC3339)},
 		} {
 			fmt.Fprintf(&x, "-X %s.%s=%s ", pkg, kv[0], kv[1])

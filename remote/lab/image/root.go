@@ -29,8 +29,8 @@ func stockPackages() []string {
 	}
 }
 
-// snapshotPackages is what hk's prepare installs by apt, and what tests like to have.
-func snapshotPackages() []string {
+// snapshotDebs is what hk's prepare installs by apt, and what tests like to have.
+func snapshotDebs() []string {
 	return []string{
 		"wireguard-tools", "wireguard-go", "haproxy", "conntrack", "socat", "ethtool", "ipset", "tcpdump",
 		"rsync", "xz-utils",
