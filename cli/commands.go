@@ -1,0 +1,17 @@
+package cli
+
+import ucli "github.com/urfave/cli/v2"
+
+// commands is every command of hk. Commands of later work are not listed rather
+// than listed and empty.
+func (a *app) commands() []*ucli.Command {
+	return []*ucli.Command{
+		a.cmdInit(),
+		a.cmdHistory(), a.cmdLogs(),
+		a.cmdLab(),
+		a.cmdHelp(a.commands), a.cmdCompletion(), a.cmdVersion(),
+	}
+}
+
+// handlesSignals names the commands that stop at a safe point of their own.
+func handlesSignals(c *ucli.Command) bool { return c != nil && (c.Name == "build" || c.Name == "destroy") }
