@@ -1,0 +1,107 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"hk/cache/fp"
+	"hk/graph"
+	"hk/remote"
+	"hk/tasks"
+	"hk/tasks/spec"
+)
+
+// Limits of the cloud: servers in one spread group, groups in one project.
+const (
+	groupSize = 10
+	maxGroups = 50
+)
+
+type placementIn struct {
+	Name   string   `part:"config:name"`
+	Groups []string `part:"alloc:groups"`
+}
+
+// Group is the placement group of a host: shards of ten by the host's number in
+// its pool, so that a pool of N hosts takes N/10 groups and a new host finds its
+// group without moving another. A project holds 50 groups; hosts of the pools'
+// tails beyond that have none, and "" is returned for them.
+func Group(cluster string, h *spec.Host, hosts []spec.Host) string {
+	name := groupOf(cluster, h)
+	for _, g := range groups(cluster, hosts) {
+		if g == name {
+			return name
+		}
+	}
+	return ""
+}
+
+func groupOf(cluster string, h *spec.Host) string {
+	return cluster + "-" + h.Pool + "-" + strconv.Itoa((h.Number-1)/groupSize+1)
+}
+
+// groups are the names of all groups in the hosts' order, at most maxGroups.
+func groups(cluster string, hosts []spec.Host) []string {
+	var out []string
+	seen := map[string]bool{}
+	for i := range hosts {
+		g := groupOf(cluster, &hosts[i])
+		if !seen[g] && len(out) < maxGroups {
+			seen[g] = true
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+func pickGroup(uid, name string) func(*remote.Inventory) *remote.PlacementGroup {
+	return func(inv *remote.Inventory) *remote.PlacementGroup {
+		return byName(inv.PlacementGroups, uid, name, groupName)
+	}
+}
+
+// placementKind spreads the hosts of a pool over different hardware.
+func placementKind() tasks.Kind {
+	return tasks.Define(graph.Kind{
+		Phase: Phase, Part: "placement", Scope: graph.OnCluster, Pool: cloudPool, Recipe: 1,
+		Title: "placement groups",
+	}, tasks.Def[placementIn]{
+		Inputs: func(v *tasks.View) (placementIn, error) {
+			return placementIn{Name: v.Spec.Name, Groups: groups(v.Spec.Name, v.Hosts)}, nil
+		},
+		Run:    runPlacement,
+		Verify: verifyPlacement,
+	})
+}
+
+func runPlacement(ctx context.Context, in placementIn, e *tasks.Env) error {
+	for _, name := range in.Groups {
+		_, err := ensure(ctx, e, "placement group "+name, pickGroup(e.UID, name), func() (*remote.PlacementGroup, error) {
+			return e.Cloud.CreatePlacementGroup(ctx, remote.PlacementGroup{Name: name, Labels: labels(e)})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func verifyPlacement(ctx context.Context, in placementIn, e *tasks.Env) (fp.Output, error) {
+	var out fp.Output
+	_, err := found(ctx, e, "placement groups of "+in.Name, func(inv *remote.Inventory) *fp.Output {
+		out = fp.Output{}
+		for _, name := range in.Groups {
+			g := pickGroup(e.UID, name)(inv)
+			if g == nil {
+				return nil
+			}
+			out[name] = strconv.FormatInt(g.ID, 10)
+		}
+		return &out
+	})
+	if err != nil {
+		return nil, fmt.Errorf("looking for what was made: %w", err)
+	}
+	return out, nil
+}
