@@ -41,9 +41,9 @@ type Cluster interface {
 	List(ctx context.Context, prefix string, each func(key string, value []byte)) error
 
 	// PutValue keeps a large value under its SHA-256.
-	PutValue(ctx context.Context, value []byte) ([32]byte, error)
+	PutValue(ctx context.Context, value []byte) (fp.OutputDigest, error)
 	// Value returns it, or nil if it is not there or damaged.
-	Value(ctx context.Context, digest [32]byte) ([]byte, error)
+	Value(ctx context.Context, digest fp.OutputDigest) ([]byte, error)
 
 	// Generation is the cluster generation the records belong to; 0 at first.
 	Generation(ctx context.Context) (uint64, error)

@@ -22,10 +22,23 @@ type Output map[string]string
 func (o Output) Encode() []byte {
 	buf := binary.BigEndian.AppendUint32(nil, uint32(len(o)))
 	for _, k := range slices.Sorted(maps.Keys(o)) {
-		buf = appendBytes(buf, []byte(k))
-		buf = appendBytes(buf, []byte(o[k]))
+		buf = appendString(buf, k)
+		buf = appendString(buf, o[k])
 	}
 	return buf
+}
+
+// Combine is the digest of the outputs of several tasks of one kind, in host
+// order; of one task it is that task's digest.
+func Combine(digests []OutputDigest) OutputDigest {
+	if len(digests) == 1 {
+		return digests[0]
+	}
+	buf := binary.BigEndian.AppendUint32(nil, uint32(len(digests)))
+	for i := range digests {
+		buf = append(buf, digests[i][:]...)
+	}
+	return sha256.Sum256(buf)
 }
 
 // Digest identifies the output.

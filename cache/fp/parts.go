@@ -44,69 +44,91 @@ type Part struct {
 // Parts collects the labelled inputs of one task. The zero value is empty and
 // ready. Adding the same label twice is a programming error and panics: the
 // second value would silently hide the first.
+//
+// Parts are made for every task of every build, also when nothing is to be
+// done, so they hash nothing until somebody asks.
 type Parts struct {
-	list []part
+	list   []part
+	sorted bool
 }
 
 type part struct {
-	Part
-	value []byte
+	label string
+	value string // bytes as they enter the fingerprint
+	shown bool   // value may be shown to people
 }
 
-func (p *Parts) add(label, text string, value []byte) {
+func (p *Parts) add(label, value string, shown bool) {
 	for i := range p.list {
-		if p.list[i].Label == label {
+		if p.list[i].label == label {
 			panic("bug: part " + label + " added twice")
 		}
 	}
-	sum := sha256.Sum256(value)
-	np := part{Part: Part{Label: label, Text: text}, value: value}
-	copy(np.Digest[:], sum[:8])
-	p.list = append(p.list, np)
+	p.list = append(p.list, part{label, value, shown})
+	p.sorted = false
 }
 
 // Text adds a value that may be shown to people.
-func (p *Parts) Text(label, value string) { p.add(label, value, []byte(value)) }
+func (p *Parts) Text(label, value string) { p.add(label, value, true) }
 
 // Int adds a number.
 func (p *Parts) Int(label string, n int64) { p.Text(label, strconv.FormatInt(n, 10)) }
 
 // Opaque adds bytes that are identity only and are never shown: a rendered
 // file, a key ID, an HMAC.
-func (p *Parts) Opaque(label string, value []byte) { p.add(label, "", slices.Clone(value)) }
+func (p *Parts) Opaque(label string, value []byte) { p.add(label, string(value), false) }
 
 // Digest adds the output digest of a task that is needed.
-func (p *Parts) Digest(label string, d OutputDigest) { p.add(label, "", d[:]) }
+func (p *Parts) Digest(label string, d OutputDigest) { p.add(label, string(d[:]), false) }
 
 // Len is the number of parts.
 func (p *Parts) Len() int { return len(p.list) }
 
+// Clone returns a copy with room for more parts.
+func (p *Parts) Clone(more int) *Parts {
+	c := &Parts{list: make([]part, len(p.list), len(p.list)+more), sorted: p.sorted}
+	copy(c.list, p.list)
+	return c
+}
+
+func (p *Parts) sort() {
+	if !p.sorted {
+		slices.SortFunc(p.list, func(a, b part) int { return strings.Compare(a.label, b.label) })
+		p.sorted = true
+	}
+}
+
 // List returns the parts sorted by label, without their values.
 func (p *Parts) List() []Part {
+	p.sort()
 	out := make([]Part, len(p.list))
-	for i, q := range p.list {
-		out[i] = q.Part
+	for i := range p.list {
+		q := &p.list[i]
+		out[i].Label = q.label
+		if q.shown {
+			out[i].Text = q.value
+		}
+		sum := sha256.Sum256([]byte(q.value))
+		copy(out[i].Digest[:], sum[:8])
 	}
-	slices.SortFunc(out, func(a, b Part) int { return strings.Compare(a.Label, b.Label) })
 	return out
 }
 
 // Fingerprint is SHA-256 over the canonical encoding: the schema, then each
 // part in label order as length-prefixed label and length-prefixed value.
 func (p *Parts) Fingerprint() Fingerprint {
-	sorted := slices.Clone(p.list)
-	slices.SortFunc(sorted, func(a, b part) int { return strings.Compare(a.Label, b.Label) })
-	buf := make([]byte, 0, 64*len(sorted)+8)
-	buf = binary.BigEndian.AppendUint32(buf, Schema)
-	buf = binary.BigEndian.AppendUint32(buf, uint32(len(sorted)))
-	for i := range sorted {
-		buf = appendBytes(buf, []byte(sorted[i].Label))
-		buf = appendBytes(buf, sorted[i].value)
+	p.sort()
+	var room [1024]byte // most inputs fit: no allocation
+	buf := binary.BigEndian.AppendUint32(room[:0], Schema)
+	buf = binary.BigEndian.AppendUint32(buf, uint32(len(p.list)))
+	for i := range p.list {
+		buf = appendString(buf, p.list[i].label)
+		buf = appendString(buf, p.list[i].value)
 	}
 	return sha256.Sum256(buf)
 }
 
-func appendBytes(buf, b []byte) []byte {
-	buf = binary.BigEndian.AppendUint32(buf, uint32(len(b)))
-	return append(buf, b...)
+func appendString(buf []byte, s string) []byte {
+	buf = binary.BigEndian.AppendUint32(buf, uint32(len(s)))
+	return append(buf, s...)
 }

@@ -122,6 +122,8 @@ type Summary struct {
 	CriticalPath time.Duration
 	Chain        []graph.Task
 	Tasks        []Timing // those that were started, in order of their start
+	// States is where each task of the graph ended; Waiting if not selected.
+	States []State
 	// Err is the error that stopped the build as a whole: the store refused a
 	// write, or the context ended (then it is its cause). Nil otherwise, also
 	// if tasks failed.

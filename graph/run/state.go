@@ -1,5 +1,11 @@
 package run
 
+import (
+	"fmt"
+
+	"hk/graph"
+)
+
 // State is where a task stands in a build.
 type State uint8
 
@@ -55,3 +61,50 @@ func (s State) Final() bool { return s >= Ran }
 
 // Good reports whether the task has a valid record that others may use.
 func (s State) Good() bool { return s >= Ran && s <= Unverified }
+
+// set is the only place where a task's state changes. It keeps the counters in
+// step and refuses moves that make no sense.
+func (s *sched) set(t graph.Task, to State) {
+	from := s.state[t]
+	if !allowed(from, to) {
+		panic(fmt.Sprintf("bug: %s goes from %s to %s", s.g.Name(t), from, to))
+	}
+	s.count[from]--
+	s.count[to]++
+	s.state[t] = to
+}
+
+// allowed is the picture of a task's life:
+//
+//	Waiting -> Deciding -> Looking -> Queued -> Starting -> Running -> Recording -> Ran
+//	              |           |         ^ |        |           | ^
+//	              +-----------+---------+ |        |           v |
+//	              |           |           |        |         Backoff
+//	              v           v           v        v
+//	        Fresh, Spared, Unverified, Failed, Blocked
+func allowed(from, to State) bool {
+	switch to {
+	case Deciding:
+		return from == Waiting
+	case Looking:
+		return from == Deciding
+	case Queued:
+		return from == Deciding || from == Looking || from == Backoff
+	case Starting:
+		return from == Queued
+	case Running:
+		return from == Starting
+	case Backoff, Recording:
+		return from == Running
+	case Ran:
+		return from == Recording
+	case Fresh, Spared, Unverified:
+		return from == Deciding || from == Looking
+	case Failed:
+		return !from.Final() && from != Waiting
+	case Blocked:
+		return from < Running
+	default:
+		return false
+	}
+}
