@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	ucli "github.com/urfave/cli/v2"
-
-	"hk/graph"
 )
 
 // How words become a command.
@@ -77,7 +75,7 @@ func arrange(root []*ucli.Command, words []string) (*command, error) {
 	arity := flagArity(root)
 	subs := root
 	var flags []flagWord
-	var unknown string
+	var unknown *string
 	for i := 0; i < len(words); i++ {
 		w := words[i]
 		if w == "--" {
@@ -96,7 +94,7 @@ func arrange(root []*ucli.Command, words []string) (*command, error) {
 		}
 		k := slices.IndexFunc(subs, func(s *ucli.Command) bool { return s.HasName(w) })
 		if k < 0 {
-			unknown = w
+			unknown = &w
 			subs = nil
 			continue
 		}
@@ -107,8 +105,8 @@ func arrange(root []*ucli.Command, words []string) (*command, error) {
 		c.help = c.help || f.name == "help" || f.name == "h"
 		c.ver = c.ver || (f.name == "version" && len(c.path) == 0)
 	}
-	if unknown != "" {
-		return c, c.unknownCommand(root, unknown)
+	if unknown != nil {
+		return c, c.unknownCommand(root, *unknown)
 	}
 	if c.help || c.ver {
 		return c, nil
@@ -288,12 +286,4 @@ func usagef(hint, format string, args ...any) error {
 func isUsage(err error) bool {
 	_, ok := errors.AsType[*usageError](err)
 	return ok
-}
-
-// closest is the candidate a mistyped word most likely meant, or "".
-func closest(word string, candidates []string) string {
-	if near := graph.Nearest(word, candidates); len(near) > 0 {
-		return near[0]
-	}
-	return ""
 }

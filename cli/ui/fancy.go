@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -259,8 +260,14 @@ func (f *Fancy) status(cols, rows int) []string {
 	return out
 }
 
+// escapes are the terminal sequences programs colour their output with.
+var escapes = regexp.MustCompile("\x1b\\[[0-9;?]*[@-~]")
+
 // oneLine keeps control characters of a task's output off the terminal.
 func oneLine(s string) string {
+	if strings.Contains(s, "\x1b[") {
+		s = escapes.ReplaceAllString(s, "")
+	}
 	return strings.Map(func(r rune) rune {
 		if r == '\t' {
 			return ' '
