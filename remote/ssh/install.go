@@ -113,7 +113,11 @@ func (p *Pool) connectFirst(ctx context.Context, c *remote.Contact, t *trust) (*
 	if c.Seen {
 		return p.connectPinned(ctx, c)
 	}
-	return p.connect(ctx, c, t, min(bootDial, p.o.ConnectTimeout))
+	timeout := p.o.ConnectTimeout
+	if p.o.Bastion == nil {
+		timeout = min(bootDial, timeout)
+	}
+	return p.connect(ctx, c, t, timeout)
 }
 
 // lastContact dials until sshd, which is just reading its new configuration,
@@ -131,7 +135,7 @@ func (p *Pool) lastContact(ctx context.Context, c *remote.Contact) (*link, error
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
-	bootDial   = 2 * time.Second
+	bootDial   = time.Second
 )
 
 func (p *Pool) keepTrying(ctx context.Context, dial func() (*link, error), again func(error) bool) (*link, error) {

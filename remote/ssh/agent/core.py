@@ -97,6 +97,12 @@ def must(argv, timeout=120, again=False):
     return out
 
 
+def write_all(fd, data):
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view):]
+
+
 def read(path, default=None):
     try:
         with open(P(path), "rb") as f:
@@ -108,6 +114,13 @@ def read(path, default=None):
 def read_text(path, default=""):
     data = read(path)
     return default if data is None else data.decode("utf-8", "replace").strip()
+
+
+def listdir(path):
+    try:
+        return os.listdir(P(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def sync_dir(real):

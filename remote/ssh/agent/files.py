@@ -138,12 +138,6 @@ class Pending:
             unlink(self.tmp)
 
 
-def write_all(fd, data):
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view):]
-
-
 def same_content(path, st, want):
     return is_file(st) and hashes.of(path, st) == want
 
@@ -156,7 +150,7 @@ def apply_contents(files, job):
             st, ids = lstat(f["path"]), owner_ids(f["owner"])
             if is_dir(st):
                 raise Err("directory %s is in the way of a file" % f["path"])
-            data = unb64(f["content"])
+            data = unb64(f.get("content"))
             want = hashlib.sha256(data).hexdigest()
             if want != f["sha256"]:
                 raise Err("%s came over with another hash" % f["path"], again=True)

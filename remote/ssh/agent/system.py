@@ -110,13 +110,6 @@ def apt(argv, job):
         job.wait(1.0)
 
 
-def listdir(path):
-    try:
-        return os.listdir(P(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
 def apply_modules(names):
     problems = []
     for name in names:
