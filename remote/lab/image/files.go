@@ -51,8 +51,8 @@ func copyFile(src, dst string) error {
 	return out.Close()
 }
 
-// copyTree copies a tree. Regular files for which link answers true become hard
-// links to the originals. dst may exist if it is empty.
+// copyTree copies a tree. Files for which link answers true become hard links to the
+// originals. dst may exist if it is empty.
 func copyTree(src, dst string, link func(rel string) bool) error {
 	var dirs []string
 	err := filepath.WalkDir(src, func(path string, d fs.DirEntry, err error) error {
@@ -64,27 +64,14 @@ func copyTree(src, dst string, link func(rel string) bool) error {
 			return err
 		}
 		to := filepath.Join(dst, rel)
-		switch d.Type() {
-		case fs.ModeDir:
+		if d.IsDir() {
 			dirs = append(dirs, rel)
 			if err := os.Mkdir(to, 0o700); err != nil && (rel != "." || !errors.Is(err, fs.ErrExist)) {
 				return err
 			}
 			return nil
-		case fs.ModeSymlink:
-			target, err := os.Readlink(path)
-			if err != nil {
-				return err
-			}
-			return os.Symlink(target, to)
-		case 0:
-			if link(rel) {
-				return linkFile(path, to)
-			}
-			return copyFile(path, to)
-		default:
-			return fmt.Errorf("copying %s: it is neither file, folder nor symbolic link", path)
 		}
+		return copyNode(path, to, d.Type(), link(rel))
 	})
 	if err != nil {
 		return err
@@ -96,6 +83,33 @@ func copyTree(src, dst string, link func(rel string) bool) error {
 		}
 	}
 	return nil
+}
+
+// copyNode copies or links anything but a folder.
+func copyNode(src, dst string, kind fs.FileMode, link bool) error {
+	switch {
+	case kind == fs.ModeSymlink:
+		target, err := os.Readlink(src)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(target, dst)
+	case kind == 0 && link:
+		return linkFile(src, dst)
+	case kind == 0:
+		return copyFile(src, dst)
+	case kind&fs.ModeDevice != 0:
+		var st unix.Stat_t
+		if err := unix.Lstat(src, &st); err != nil {
+			return err
+		}
+		if err := unix.Mknod(dst, st.Mode, int(st.Rdev)); err != nil {
+			return fmt.Errorf("making device %s: %w", dst, err)
+		}
+		return os.Chmod(dst, fs.FileMode(st.Mode).Perm())
+	default:
+		return fmt.Errorf("copying %s: it is neither file, folder, device nor symbolic link", src)
+	}
 }
 
 func copyDirAttributes(src, dst string) error {

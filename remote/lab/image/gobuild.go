@@ -114,7 +114,7 @@ func (m *maker) goBuild(ctx context.Context, g goModule, dir string) error {
 			continue
 		}
 		args := append(slices.Clone(base), "-o", filepath.Join("bin", name), pkg)
-		if err := m.run(ctx, command{step: g.step().name, dir: dir, env: goEnv(os.Environ(), g.cgo), args: args}); err != nil {
+		if err := m.run(ctx, g.command(dir, args)); err != nil {
 			return err
 		}
 	}
@@ -122,7 +122,13 @@ func (m *maker) goBuild(ctx context.Context, g goModule, dir string) error {
 		return nil
 	}
 	args := append(append(slices.Clone(base), "-o", "bin/"), together...)
-	return m.run(ctx, command{step: g.step().name, dir: dir, env: goEnv(os.Environ(), g.cgo), args: args})
+	return m.run(ctx, g.command(dir, args))
+}
+
+// command is isolated so that compilers and linkers do not outlive a killed hk: they
+// are the go command's children, not ours.
+func (g goModule) command(dir string, args []string) command {
+	return command{step: g.step().name, dir: dir, env: goEnv(os.Environ(), g.cgo), isolated: os.Geteuid() == 0, args: args}
 }
 
 // goEnv is the caller's environment with everything fixed that would change what is
