@@ -73,6 +73,7 @@ type Member struct {
 	Name     string // "" until it first started
 	PeerURLs []string
 	Learner  bool
+	Started  bool // it has published its client address: it ran at least once
 }
 
 // EtcdStatus is what one member says of itself.
