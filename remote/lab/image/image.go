@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -72,13 +73,52 @@ func Prepare(ctx context.Context, o Options) (*Set, error) {
 	return m.all(ctx)
 }
 
-// all pulls every step. A step waits for what it needs by itself, so the order here is
-// only about who is served first: roots need disk and network, the go command the cores.
-func (m *maker) all(ctx context.Context) (*Set, error) {
-	set := &Set{
+// Load returns what is prepared already and makes nothing; it needs no root. Parts
+// that are missing are left out of the set's maps or are empty strings.
+func Load(ctx context.Context, o Options) (*Set, error) {
+	m, err := newMaker(o)
+	if err != nil {
+		return nil, err
+	}
+	m.readOnly = true
+	set := m.newSet()
+	var errs []error
+	have := func(path string, err error) (string, bool) {
+		if err != nil && !errors.Is(err, errMissing) {
+			errs = append(errs, err)
+		}
+		return path, err == nil
+	}
+	if root, ok := have(m.stock(ctx)); ok {
+		set.Roots[Stock] = root
+	}
+	if root, ok := have(m.snapshot(ctx)); ok {
+		set.Roots[Snapshot] = root
+	}
+	if images, ok := have(m.images(ctx)); ok {
+		set.Images = images
+		if store, ok := have(m.prefill(ctx)); ok {
+			set.Containerd[Snapshot] = store
+		}
+	}
+	if bin, ok := have(m.build(ctx, kubernetesModule(m.versions.Kubernetes[0]))); ok {
+		set.Kubectl = filepath.Join(bin, "kubectl")
+	}
+	return set, errors.Join(errs...)
+}
+
+// newSet is a set with what needs no step.
+func (m *maker) newSet() *Set {
+	return &Set{
 		Roots: map[string]string{}, Containerd: map[string]string{},
 		Artifacts: filepath.Join(m.dir, "artifacts"), Kubernetes: m.versions.Kubernetes, Tools: ToolsImage(m.versions),
 	}
+}
+
+// all pulls every step. A step waits for what it needs by itself, so the order here is
+// only about who is served first: roots need disk and network, the go command the cores.
+func (m *maker) all(ctx context.Context) (*Set, error) {
+	set := m.newSet()
 	var stock, snapshot, store string
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {

@@ -51,7 +51,8 @@ func (m *maker) images(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	inputs := []string{packages, own, m.versions.Tools, ownModule().step().key()}
+	// CoreDNS' version is what kubeadm asks for, so it follows from Kubernetes'.
+	inputs := []string{packages, own, m.versions.Tools, ownModule().step().key(), corednsModule("").step().key()}
 	for _, v := range m.versions.Kubernetes {
 		// Built before the step: what it builds in turn must not wait for itself.
 		if _, err := m.build(ctx, kubernetesModule(v)); err != nil {

@@ -48,7 +48,11 @@ type maker struct {
 	mu       sync.Mutex
 	targets  map[string]*target
 	extra    []string
+	readOnly bool // make nothing: a step that is not done is errMissing
 }
+
+// errMissing is what Load gets for a step that is not done.
+var errMissing = errors.New("not prepared yet")
 
 // target is a step that someone asked for in this process.
 type target struct {
@@ -113,6 +117,9 @@ func (m *maker) make(ctx context.Context, s step, run func(context.Context, stri
 	out := filepath.Join(m.dir, expandKey(s.output, key))
 	if m.stamped(s.name, key, out) {
 		return out, nil
+	}
+	if m.readOnly {
+		return "", errMissing
 	}
 	if err := ctx.Err(); err != nil {
 		return "", err
