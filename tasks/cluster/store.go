@@ -1,0 +1,316 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/renameio/v2"
+
+	"hk/remote"
+)
+
+// Store keeps credential units: named sets of small files. Every write is
+// durable when it returns and, file by file, all or nothing. Errors of the file
+// system are Refusals with exit 10.
+type Store interface {
+	// List names the units, sorted.
+	List() ([]string, error)
+	// Load returns all files of a unit; ErrNotFound if there is no unit.
+	Load(unit string) (map[string][]byte, error)
+	// Create makes a whole unit at once; fs.ErrExist if there is one.
+	Create(unit string, files map[string][]byte) error
+	// Replace writes one file of a unit, beside and renamed into place.
+	Replace(unit, file string, data []byte) error
+	// Remove removes one file of a unit, quiet about what is gone.
+	Remove(unit, file string) error
+	// Retire moves a unit out of the way, under another name.
+	Retire(unit, as string) error
+	// Place says where a unit is, for people.
+	Place(unit string) string
+}
+
+// maxFile bounds what is read of a unit: a larger file is not hk's.
+const maxFile = 4 << 20
+
+// Dir is the Store in the file system: a directory of mode 0700 per unit, files
+// 0600.
+type Dir struct {
+	units, retired string
+	// step is called before each change of the file system; an error stops
+	// there, as a crash would. Tests use it; nil does nothing.
+	step func(what string) error
+}
+
+// NewDir keeps units in HOME/clusters and retired ones in HOME/destroyed.
+// Nothing is made before the first write.
+func NewDir(home string) *Dir {
+	return &Dir{units: filepath.Join(home, "clusters"), retired: filepath.Join(home, "destroyed")}
+}
+
+func (d *Dir) at(what string) error {
+	if d.step == nil {
+		return nil
+	}
+	return d.step(what)
+}
+
+// Place implements Store.
+func (d *Dir) Place(unit string) string { return filepath.Join(d.units, unit) }
+
+// List implements Store.
+func (d *Dir) List() ([]string, error) {
+	es, err := os.ReadDir(d.units)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, stateError("reading", d.units, err)
+	}
+	var out []string
+	for _, e := range es {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil // ReadDir sorts
+}
+
+// Load implements Store.
+func (d *Dir) Load(unit string) (map[string][]byte, error) {
+	dir := d.Place(unit)
+	es, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("credential unit %s: %w", dir, remote.ErrNotFound)
+	}
+	if err != nil {
+		return nil, stateError("reading", dir, err)
+	}
+	out := map[string][]byte{}
+	for _, e := range es {
+		if strings.HasPrefix(e.Name(), ".") || !e.Type().IsRegular() {
+			continue // rests of an interrupted write; the next one sweeps them
+		}
+		path := filepath.Join(dir, e.Name())
+		if fi, err := e.Info(); err == nil && fi.Size() > maxFile {
+			return nil, foreign(dir, e.Name()+" is too large")
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, stateError("reading", path, err)
+		}
+		out[e.Name()] = data
+	}
+	return out, nil
+}
+
+// Create implements Store: the unit is made beside its place and renamed into
+// it, so that it is there whole or not at all.
+func (d *Dir) Create(unit string, files map[string][]byte) error {
+	if err := d.at("mkdir"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.units, 0o700); err != nil {
+		return stateError("making", d.units, err)
+	}
+	tmp, err := os.MkdirTemp(d.units, "."+unit+".new-")
+	if err != nil {
+		return stateError("writing to", d.units, err)
+	}
+	done := false
+	defer func() {
+		if !done && d.step == nil {
+			_ = os.RemoveAll(tmp) // best effort: a dotted name is never read
+		}
+	}()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := d.at("create " + name); err != nil {
+			return err
+		}
+		if err := writeDurable(filepath.Join(tmp, name), files[name]); err != nil {
+			return stateError("writing", filepath.Join(d.units, unit, name), err)
+		}
+	}
+	if err := syncDir(tmp); err != nil {
+		return stateError("writing", tmp, err)
+	}
+	if err := d.at("rename unit"); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, d.Place(unit)); err != nil {
+		if errors.Is(err, fs.ErrExist) || isNotEmpty(d.Place(unit)) {
+			return fmt.Errorf("credential unit %s: %w", d.Place(unit), fs.ErrExist)
+		}
+		return stateError("making", d.Place(unit), err)
+	}
+	done = true
+	return stateError("writing", d.units, syncDir(d.units))
+}
+
+func isNotEmpty(dir string) bool {
+	es, err := os.ReadDir(dir)
+	return err == nil && len(es) > 0
+}
+
+// Replace implements Store.
+func (d *Dir) Replace(unit, file string, data []byte) error {
+	dir := d.Place(unit)
+	if err := d.at("replace " + file); err != nil {
+		return err
+	}
+	err := renameio.WriteFile(filepath.Join(dir, file), data, 0o600,
+		renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return stateError("writing", filepath.Join(dir, file), err)
+	}
+	if err := d.at("sync " + file); err != nil {
+		return err
+	}
+	return stateError("writing", dir, syncDir(dir))
+}
+
+// Remove implements Store.
+func (d *Dir) Remove(unit, file string) error {
+	dir := d.Place(unit)
+	if err := d.at("remove " + file); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(dir, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return stateError("removing", filepath.Join(dir, file), err)
+	}
+	return stateError("writing", dir, syncDir(dir))
+}
+
+// Retire implements Store.
+func (d *Dir) Retire(unit, as string) error {
+	if err := d.at("retire"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.retired, 0o700); err != nil {
+		return stateError("making", d.retired, err)
+	}
+	if err := os.Rename(d.Place(unit), filepath.Join(d.retired, as)); err != nil {
+		return stateError("moving", d.Place(unit), err)
+	}
+	return stateError("writing", d.units, syncDir(d.units))
+}
+
+func writeDurable(path string, data []byte) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err = f.Write(data); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+func syncDir(dir string) (err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return f.Sync()
+}
+
+// Mem is a Store in memory, for simulated worlds and tests.
+type Mem struct {
+	mu      sync.Mutex
+	units   map[string]map[string][]byte
+	retired map[string]map[string][]byte
+	// Step is called before each change, as Dir's; nil does nothing.
+	Step func(what string) error
+}
+
+// NewMem returns an empty store.
+func NewMem() *Mem {
+	return &Mem{units: map[string]map[string][]byte{}, retired: map[string]map[string][]byte{}}
+}
+
+func (s *Mem) at(what string) error {
+	if s.Step == nil {
+		return nil
+	}
+	return s.Step(what)
+}
+
+// Place implements Store.
+func (s *Mem) Place(unit string) string { return "memory:" + unit }
+
+// List implements Store.
+func (s *Mem) List() ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.units)), nil
+}
+
+// Load implements Store.
+func (s *Mem) Load(unit string) (map[string][]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u, ok := s.units[unit]
+	if !ok {
+		return nil, fmt.Errorf("credential unit %s: %w", unit, remote.ErrNotFound)
+	}
+	return maps.Clone(u), nil
+}
+
+// Create implements Store.
+func (s *Mem) Create(unit string, files map[string][]byte) error {
+	if err := s.at("rename unit"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.units[unit]; ok {
+		return fmt.Errorf("credential unit %s: %w", unit, fs.ErrExist)
+	}
+	s.units[unit] = maps.Clone(files)
+	return nil
+}
+
+// Replace implements Store.
+func (s *Mem) Replace(unit, file string, data []byte) error {
+	if err := s.at("replace " + file); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.units[unit] == nil {
+		return fmt.Errorf("credential unit %s: %w", unit, remote.ErrNotFound)
+	}
+	s.units[unit][file] = slices.Clone(data)
+	return nil
+}
+
+// Remove implements Store.
+func (s *Mem) Remove(unit, file string) error {
+	if err := s.at("remove " + file); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.units[unit], file)
+	return nil
+}
+
+// Retire implements Store.
+func (s *Mem) Retire(unit, as string) error {
+	if err := s.at("retire"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retired[as] = s.units[unit]
+	delete(s.units, unit)
+	return nil
+}
