@@ -17,8 +17,8 @@ import (
 // Journal entries and files of hk's own on hosts that discovery reads.
 const (
 	// JournalBorn and JournalEtcdBorn are the marks in a host's journal.
-	JournalBorn     = "mark/born"
-	JournalEtcdBorn = "mark/etcd-born"
+	JournalBorn     = "born"
+	JournalEtcdBorn = "etcd-born"
 	// HostUnitFile is the copy of the credential unit on a master.
 	HostUnitFile = HostUnitDir + "/unit.tar"
 )

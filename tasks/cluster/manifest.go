@@ -176,7 +176,7 @@ func decodeManifest(place string, files map[string][]byte) (m Manifest, err erro
 // derived reports whether a file can be made again from the rest of the unit.
 func derived(name string) bool {
 	switch name {
-	case fileAdmin, fileKnownHosts, fileEtcdClient + ".crt", fileEtcdClient + ".key", fileLock, fileApplied:
+	case fileAdmin, "super-admin.conf", OperatorKey, fileKnownHosts, fileEtcdClient + ".crt", fileEtcdClient + ".key", fileLock, fileApplied:
 		return true
 	}
 	return false

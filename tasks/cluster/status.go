@@ -1,0 +1,406 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"hk/remote"
+	"hk/tasks/spec"
+)
+
+// Status is the answer of `hk status -o json` (DESIGN §7), field for field:
+// absent values are null, not missing.
+type Status struct {
+	V            int           `json:"v"`
+	Cluster      string        `json:"cluster"`
+	UID          *string       `json:"uid"`
+	Established  *bool         `json:"established"`
+	Ready        *bool         `json:"ready"` // every wanted host's Node is Ready; null if nobody could tell
+	Nodes        []NodeStatus  `json:"nodes"`
+	Hosts        []HostStatus  `json:"hosts"`
+	Etcd         *EtcdStatus   `json:"etcd"`
+	Phases       []PhaseStatus `json:"phases"`
+	Credentials  Credentials   `json:"credentials"`
+	Certificates []Certificate `json:"certificates"`
+	Versions     Versions      `json:"versions"`
+	Lock         *LockInfo     `json:"lock"`
+	LastRun      any           `json:"last_run"`
+	APIBudget    *APIBudget    `json:"api_budget"`
+	Warnings     []string      `json:"warnings"`
+}
+
+// NodeStatus is a Kubernetes Node.
+type NodeStatus struct {
+	Name    string   `json:"name"`
+	Ready   bool     `json:"ready"`
+	Version string   `json:"version"`
+	Reason  *string  `json:"reason"` // why it is not Ready
+	Roles   []string `json:"roles"`
+	Bad     []string `json:"bad_conditions"`
+}
+
+// HostStatus is a host.
+type HostStatus struct {
+	Host     string   `json:"host"`
+	ServerID *int64   `json:"server_id"`
+	State    string   `json:"state"` // of the server; unreachable, rebuilt, missing or unknown where that says more
+	Address  *string  `json:"address"`
+	Type     *string  `json:"type"`
+	Price    *float64 `json:"price"` // monthly, gross
+	Problem  *string  `json:"problem"`
+}
+
+// EtcdStatus is etcd as its members tell.
+type EtcdStatus struct {
+	Healthy bool         `json:"healthy"` // a quorum answers
+	Members []EtcdMember `json:"members"`
+	Alarms  []string     `json:"alarms"`
+}
+
+// EtcdMember is one member.
+type EtcdMember struct {
+	Name    string  `json:"name"`
+	ID      string  `json:"id"`
+	Learner bool    `json:"learner"`
+	Leader  bool    `json:"leader"`
+	Version *string `json:"version"`
+	DBSize  *int64  `json:"db_size"`
+	Quota   *int64  `json:"quota"`
+	Problem *string `json:"problem"`
+}
+
+// PhaseStatus is a phase; whoever has the records fills it in.
+type PhaseStatus struct {
+	Phase string `json:"phase"`
+	State string `json:"state"` // fresh, stale, drifted, unknown
+}
+
+// Credentials says where the credentials come from.
+type Credentials struct {
+	Source *string `json:"source"`
+}
+
+// Versions are the versions in use.
+type Versions struct {
+	HK         *string  `json:"hk"`         // that built the cluster last
+	Kubernetes *string  `json:"kubernetes"` // of the config
+	APIServer  *string  `json:"api_server"`
+	Kubelets   []string `json:"kubelets"`
+	Etcd       []string `json:"etcd"`
+}
+
+// APIBudget is what is left of the cloud API's requests.
+type APIBudget struct {
+	Limit     int `json:"limit"`
+	Remaining int `json:"remaining"`
+}
+
+// statusTime bounds the whole status: a dead host costs its own line.
+const statusTime = 2500 * time.Millisecond
+
+// Status looks at everything at once and never takes longer than three seconds.
+// It writes nothing. Phases and LastRun are the caller's.
+func (s *Session) Status(ctx context.Context) (*Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	st := &Status{
+		V: 1, Cluster: s.o.Name, Nodes: nil, Hosts: []HostStatus{}, Phases: []PhaseStatus{},
+		Certificates: []Certificate{}, Warnings: []string{},
+	}
+	var mu sync.Mutex
+	warn := func(format string, args ...any) {
+		mu.Lock()
+		st.Warnings = append(st.Warnings, fmt.Sprintf(format, args...))
+		mu.Unlock()
+	}
+	var wg sync.WaitGroup
+	var found *Found
+	var catalog *remote.Catalog
+	wg.Go(func() {
+		f, err := s.Discover(ctx, Look{Limit: statusTime - 300*time.Millisecond})
+		if err != nil {
+			warn("looking at the cluster: %v", err)
+			return
+		}
+		found = f
+	})
+	wg.Go(func() {
+		c, err := s.o.World.Cloud.Catalog(ctx)
+		if err != nil {
+			warn("prices are not known: %v", err)
+			return
+		}
+		catalog = c
+	})
+	if s.Unit() != nil {
+		wg.Go(func() { s.statusKube(ctx, st, warn) })
+		wg.Go(func() { s.statusEtcd(ctx, st, warn) })
+	}
+	wg.Wait()
+	s.fillIdentity(st, found)
+	s.fillHosts(st, found, catalog)
+	s.fillCertificates(st)
+	if u := s.o.World.Cloud.Usage(); u.Limit > 0 {
+		st.APIBudget = &APIBudget{Limit: u.Limit, Remaining: u.Remaining}
+	}
+	st.Ready = s.ready(st)
+	slices.Sort(st.Warnings)
+	return st, nil
+}
+
+func (s *Session) fillIdentity(st *Status, f *Found) {
+	if uid := s.UID(); uid != "" {
+		st.UID = &uid
+	}
+	if c := s.Spec(); c != nil {
+		st.Versions.Kubernetes = ptr(c.Kubernetes.Version)
+	}
+	if u := s.Unit(); u != nil {
+		st.Credentials.Source = ptr(u.Place())
+		st.Versions.HK = ptr(u.Manifest().Version)
+		st.Warnings = append(st.Warnings, u.Warnings()...)
+		if in := u.Manifest().Intent; in != nil {
+			st.Warnings = append(st.Warnings, "run "+in.RunID+" was agreed to and has not ended; hk build "+s.o.Name+" goes on with it")
+		}
+	}
+	if f == nil {
+		return
+	}
+	st.Lock = f.Lock
+	if f.CloudErr != nil {
+		st.Warnings = append(st.Warnings, "the cloud cannot be read: "+f.CloudErr.Error())
+		if u := s.Unit(); u != nil {
+			st.Established = ptr(u.Manifest().Born != nil)
+		}
+		return
+	}
+	st.Established = ptr(f.Established)
+	for _, o := range f.Foreign {
+		st.Warnings = append(st.Warnings, "has a name of this cluster and is not its own: "+o)
+	}
+	for _, u := range f.UIDs {
+		if u != f.UID {
+			st.Warnings = append(st.Warnings, "there is another cluster called "+s.o.Name+" in this project, UID "+u)
+		}
+	}
+}
+
+func (s *Session) fillHosts(st *Status, f *Found, cat *remote.Catalog) {
+	names := []string{}
+	seen := map[string]bool{}
+	for _, h := range s.Wanted() {
+		names, seen[h.Name] = append(names, h.Name), true
+	}
+	if f == nil {
+		f = &Found{Hosts: map[string]*HostFound{}}
+	}
+	var more []string
+	for n := range f.Hosts {
+		if !seen[n] {
+			more = append(more, n)
+		}
+	}
+	slices.Sort(more)
+	cloud := f.Inventory != nil
+	for _, n := range append(names, more...) {
+		h := f.Hosts[n]
+		if h == nil {
+			h = &HostFound{Host: n}
+		}
+		st.Hosts = append(st.Hosts, h.status(cloud, cat))
+	}
+}
+
+func (h *HostFound) status(cloud bool, cat *remote.Catalog) HostStatus {
+	out := HostStatus{Host: h.Host, State: "unknown"}
+	if h.Record != nil && h.Record.ServerID != 0 {
+		out.ServerID = ptr(h.Record.ServerID)
+		out.Address = ptr(h.Record.Addr)
+	}
+	switch {
+	case h.Server != nil:
+		out.ServerID, out.Address, out.Type, out.State = ptr(h.Server.ID), ptr(h.Server.IPv4), ptr(h.Server.Type), h.Server.Status
+		if cat != nil {
+			if p, ok := cat.ServerTypes[h.Server.Type].Price[h.Server.Location]; ok {
+				out.Price = ptr(p)
+			}
+		}
+	case cloud:
+		out.State = "missing"
+	}
+	switch {
+	case h.Rebuilt != "":
+		out.State, out.Problem = "rebuilt", ptr(h.Rebuilt)
+	case h.BadKey != "":
+		out.Problem = ptr(h.BadKey)
+	case h.Down != "" && (out.State == "running" || out.State == "unknown"):
+		out.State, out.Problem = "unreachable", ptr(h.Down)
+	}
+	return out
+}
+
+// statusKube asks the API for Nodes and version.
+func (s *Session) statusKube(ctx context.Context, st *Status, warn func(string, ...any)) {
+	k, err := s.Kube()
+	if isNotFound(err) {
+		return // not so far yet
+	}
+	if err != nil {
+		warn("the Kubernetes API: %v", err)
+		return
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if v, err := k.Version(ctx); err == nil {
+			st.Versions.APIServer = &v
+		}
+	})
+	wg.Go(func() {
+		policies, err := k.Get(ctx, remote.ObjectRef{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"})
+		if c := s.Spec(); err == nil && c != nil && c.CNI == "mesh" && listed(policies) {
+			warn("NetworkPolicy objects exist, and pod network mesh does not enforce them")
+		}
+	})
+	nodes, err := k.Nodes(ctx)
+	wg.Wait()
+	if err != nil {
+		warn("the Kubernetes API does not answer: %v", err)
+		return
+	}
+	st.Nodes = []NodeStatus{}
+	versions := map[string]bool{}
+	for i := range nodes {
+		n := &nodes[i]
+		ns := NodeStatus{Name: n.Name, Ready: n.Ready, Version: n.KubeletVersion, Roles: roles(n), Bad: n.Pressure}
+		if ns.Bad == nil {
+			ns.Bad = []string{}
+		}
+		if !n.Ready {
+			ns.Reason = ptr(cmp.Or(strings.TrimSpace(n.NotReadyReason+" "+n.NotReadyMessage), "unknown"))
+		}
+		st.Nodes = append(st.Nodes, ns)
+		versions[n.KubeletVersion] = true
+	}
+	slices.SortFunc(st.Nodes, func(a, b NodeStatus) int { return strings.Compare(a.Name, b.Name) })
+	for v := range versions {
+		st.Versions.Kubelets = append(st.Versions.Kubelets, v)
+	}
+	slices.Sort(st.Versions.Kubelets)
+}
+
+// listed reports whether a list in JSON has items.
+func listed(list []byte) bool {
+	return strings.Contains(string(list), `"metadata"`) && !strings.Contains(strings.ReplaceAll(string(list), " ", ""), `"items":[]`)
+}
+
+func roles(n *remote.Node) []string {
+	out := []string{}
+	for k := range n.Labels {
+		if r, ok := strings.CutPrefix(k, "node-role.kubernetes.io/"); ok {
+			out = append(out, r)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// statusEtcd asks for the members, then each member for its own state.
+func (s *Session) statusEtcd(ctx context.Context, st *Status, warn func(string, ...any)) {
+	if !s.EtcdBorn() && !s.Established() {
+		return
+	}
+	e, err := s.Etcd()
+	if err != nil {
+		if !isNotFound(err) {
+			warn("etcd: %v", err)
+		}
+		return
+	}
+	es := &EtcdStatus{Members: []EtcdMember{}, Alarms: []string{}}
+	st.Etcd = es
+	var wg sync.WaitGroup
+	byHost := map[string]*EtcdMember{}
+	for _, h := range s.Wanted() {
+		if h.Has(spec.Etcd) {
+			byHost[h.Name] = &EtcdMember{Name: h.Name}
+		}
+	}
+	for name, m := range byHost {
+		wg.Go(func() {
+			x, err := e.Status(ctx, name)
+			if err != nil {
+				m.Problem = ptr(err.Error())
+				return
+			}
+			m.ID, m.Learner, m.Leader = fmt.Sprintf("%016x", x.Member), x.Learner, x.Leader == x.Member
+			m.Version, m.DBSize = ptr(x.Version), ptr(x.DBSize)
+			if x.Quota > 0 {
+				m.Quota = ptr(x.Quota)
+			}
+		})
+	}
+	var alarms []string
+	wg.Go(func() { alarms, _ = e.Alarms(ctx) }) // without an answer there is a member's problem to see
+	members, err := e.Members(ctx)
+	wg.Wait()
+	es.Alarms = append(es.Alarms, alarms...)
+	es.Healthy = err == nil
+	if err != nil {
+		warn("etcd has no quorum that answers: %v", err)
+	}
+	for i := range members {
+		if byHost[hostOfMember(&members[i], s.o.Name)] == nil {
+			name := cmp.Or(members[i].Name, strings.Join(members[i].PeerURLs, " "))
+			es.Members = append(es.Members, EtcdMember{
+				Name: name, ID: fmt.Sprintf("%016x", members[i].ID), Learner: members[i].Learner, Problem: ptr("not in the config"),
+			})
+		}
+	}
+	versions := map[string]bool{}
+	for _, m := range byHost {
+		es.Members = append(es.Members, *m)
+		if m.Version != nil {
+			versions[*m.Version] = true
+		}
+	}
+	slices.SortFunc(es.Members, func(a, b EtcdMember) int { return strings.Compare(a.Name, b.Name) })
+	for v := range versions {
+		st.Versions.Etcd = append(st.Versions.Etcd, v)
+	}
+	slices.Sort(st.Versions.Etcd)
+	if len(es.Alarms) > 0 {
+		warn("etcd raises alarms: %s", strings.Join(es.Alarms, ", "))
+	}
+}
+
+// hostOfMember is the host of a member, whether it goes by the host's name or
+// the Node's.
+func hostOfMember(m *remote.Member, cluster string) string {
+	return strings.TrimPrefix(m.Name, cluster+"-")
+}
+
+// ready is true if every wanted host that runs pods has a Ready Node; nil if
+// the API did not say.
+func (s *Session) ready(st *Status) *bool {
+	if st.Nodes == nil {
+		return nil
+	}
+	up := map[string]bool{}
+	for i := range st.Nodes {
+		up[st.Nodes[i].Name] = st.Nodes[i].Ready
+	}
+	ok := true
+	for _, h := range s.Wanted() {
+		if h.Role != spec.Etcd {
+			ok = ok && up[h.Node]
+		}
+	}
+	return &ok
+}
+
+func ptr[T any](v T) *T { return &v }
