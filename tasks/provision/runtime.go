@@ -34,10 +34,6 @@ const (
 	CNIBinDir = "/opt/cni/bin"
 )
 
-// cniPlugins are the ones the pod network "mesh" and kubelet use, and those that
-// people's own networks are mostly built from.
-var cniPlugins = []string{"bandwidth", "bridge", "host-local", "loopback", "portmap", "ptp"}
-
 type runtimeIn struct {
 	Containerd host.Pin   `part:"artifact:containerd"`
 	Shim       host.Pin   `part:"artifact:containerd-shim-runc-v2"`
@@ -73,7 +69,7 @@ func runtimeInputs(v *tasks.View) (runtimeIn, error) {
 	in.Ctr = p.take(host.Containerd, "ctr")
 	in.Runc = p.take(host.Runc, "")
 	in.Crictl = p.take(host.Crictl, "crictl")
-	for _, name := range cniPlugins {
+	for _, name := range host.CNIPluginNames() {
 		in.Plugins = append(in.Plugins, p.take(host.CNIPlugins, name))
 	}
 	if p.err != nil {
@@ -95,7 +91,7 @@ func runtimeState(in runtimeIn) remote.HostState {
 		in.Runc.At(host.BinDir+"/runc", in.Mirror),
 		in.Crictl.At(host.BinDir+"/crictl", in.Mirror),
 	}
-	for i, name := range cniPlugins {
+	for i, name := range host.CNIPluginNames() {
 		files = append(files, in.Plugins[i].At(CNIBinDir+"/"+name, in.Mirror))
 	}
 	files = append(files,
