@@ -1,7 +1,5 @@
 package lab
 
-import "context"
-
 // Info is what a client needs to know of a lab.
 type Info struct {
 	Name     string `json:"name"`
@@ -20,39 +18,6 @@ type Info struct {
 	Servers  int    `json:"servers"`
 }
 
-// Up brings a lab up and returns once its API answers: prepares images, starts
-// the daemon in a session of its own. A lab that is up already is left alone.
-func Up(ctx context.Context, o Options) (*Info, error) { panic("skeleton") }
-
-// Serve is the daemon: it answers the API until ctx ends. Machines and load
-// balancers go on without it.
-func Serve(ctx context.Context, o Options) error { panic("skeleton") }
-
-// ServeLB is one load balancer's proxy; dir is its folder inside the lab.
-func ServeLB(ctx context.Context, dir string) error { panic("skeleton") }
-
-// Down removes the lab: machines, load balancers, daemon, networks, files. It
-// works on whatever is left of a lab, also after a crash, and is no error if
-// there is none.
-func Down(ctx context.Context, o Options) error { panic("skeleton") }
-
-// List returns all labs under home ("" as in Options.HomeDir), by name.
-func List(home string) ([]Info, error) { panic("skeleton") }
-
-// Lookup returns one lab, running or not; ErrNotFound if there is none.
-func Lookup(home, name string) (*Info, error) { panic("skeleton") }
-
-// Finding is one difference between what a lab remembers and what there is.
-type Finding struct {
-	Kind   string `json:"kind"`   // process, mount, veth, netns, cgroup, file, firewall, api
-	Object string `json:"object"` // e.g. server 12
-	Detail string `json:"detail"`
-}
-
-// Doctor compares a lab's state with processes, mounts, interfaces, cgroups and
-// files, and returns every difference.
-func Doctor(ctx context.Context, o Options) ([]Finding, error) { panic("skeleton") }
-
 // Fault is one rule that makes the API misbehave. A request matches if its
 // "METHOD /path" matches Match; it is hit if it is the Nth match (1-based), or
 // every match when Every is set.
@@ -69,12 +34,3 @@ type Fault struct {
 	Seen    int    `json:"seen"`               // matches so far
 	Hits    int    `json:"hits"`               // hits so far
 }
-
-// AddFault adds a fault to a running lab and returns it with its ID.
-func AddFault(ctx context.Context, in *Info, f Fault) (Fault, error) { panic("skeleton") }
-
-// Faults lists a running lab's faults.
-func Faults(ctx context.Context, in *Info) ([]Fault, error) { panic("skeleton") }
-
-// RemoveFault removes one fault, or all of them if id is 0.
-func RemoveFault(ctx context.Context, in *Info, id int64) error { panic("skeleton") }

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -73,8 +73,8 @@ func addr4(v uint32) netip.Addr {
 // Names of namespaces and ports. Port names hold the index, not the lab's name:
 // an interface name has room for 15 bytes.
 func (f *Fabric) prefix() string             { return "hk-" + f.Name + "." }
-func (f *Fabric) routerNS() string           { return f.prefix() + "router" }
-func (f *Fabric) networkNS(id int64) string  { return fmt.Sprintf("%snet-%d", f.prefix(), id) }
+func (f *Fabric) RouterNS() string           { return f.prefix() + "router" }
+func (f *Fabric) NetworkNS(id int64) string  { return fmt.Sprintf("%snet-%d", f.prefix(), id) }
 func (f *Fabric) ServerNS(id int64) string   { return fmt.Sprintf("%ssrv-%d", f.prefix(), id) }
 func (f *Fabric) BalancerNS(id int64) string { return fmt.Sprintf("%slb-%d", f.prefix(), id) }
 func (f *Fabric) port(id int64) string       { return fmt.Sprintf("%s.%d", f.Bridge(), id) }
@@ -133,7 +133,7 @@ func (f *Fabric) Up(ctx context.Context) error {
 
 // router makes the namespace that routes between all public addresses.
 func (f *Fabric) router(bridge netlink.Link) error {
-	ns := f.routerNS()
+	ns := f.RouterNS()
 	if err := ensureNS(ns); err != nil {
 		return err
 	}
@@ -339,8 +339,40 @@ next:
 	return 0, errors.New("all 128 address ranges for labs are in use")
 }
 
-// exists reports whether a file is there.
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+// Namespace makes a namespace without a public interface.
+func (f *Fabric) Namespace(ns string) error { return ensureNS(ns) }
+
+// Unplug takes an endpoint's public interface away.
+func (f *Fabric) Unplug(id int64) error { return deleteLink("", f.port(id)) }
+
+// Claim makes the bridge with a note of who owns it. An index is taken if its
+// bridge has another's note.
+func (f *Fabric) Claim(owner string) error {
+	return inNS("", func(h *netlink.Handle) error {
+		l, err := ensureBridge(h, f.Bridge(), publicMTU)
+		if err != nil {
+			return err
+		}
+		switch alias := l.Attrs().Alias; alias {
+		case owner:
+			return nil
+		case "":
+			return h.LinkSetAlias(l, owner)
+		default:
+			return fmt.Errorf("bridge %s and its addresses belong to the lab in %s by now; take one of the two down", f.Bridge(), alias)
+		}
+	})
+}
+
+// NSOwner is the ID of whose namespace it is, 0 for the router's.
+func (f *Fabric) NSOwner(ns string) int64 {
+	_, id, _ := strings.Cut(strings.TrimPrefix(ns, f.prefix()), "-")
+	n, _ := strconv.ParseInt(id, 10, 64)
+	return n
+}
+
+// PortOwner is the ID of whose bridge port it is.
+func (f *Fabric) PortOwner(link string) (int64, bool) {
+	id, err := strconv.ParseInt(strings.TrimPrefix(link, f.Bridge()+"."), 10, 64)
+	return id, err == nil
 }

@@ -42,7 +42,7 @@ const netBridge = "br"
 
 // SyncNetwork makes a network's router, or brings it to what n says.
 func (f *Fabric) SyncNetwork(n Network) error {
-	ns := f.networkNS(n.ID)
+	ns := f.NetworkNS(n.ID)
 	if err := ensureNS(ns); err != nil {
 		return err
 	}
@@ -99,13 +99,13 @@ func dropOtherRoutes(h *netlink.Handle, l netlink.Link, want map[string]bool) er
 }
 
 // RemoveNetwork removes a network's router and with it its members' interfaces.
-func (f *Fabric) RemoveNetwork(id int64) error { return removeNS(f.networkNS(id)) }
+func (f *Fabric) RemoveNetwork(id int64) error { return removeNS(f.NetworkNS(id)) }
 
 // Join gives a member its interface, configured: /32 address, the network's
 // range through the gateway. The member's system needs to do nothing, and may
 // do what the real cloud's DHCP would have it do: the result is the same.
 func (f *Fabric) Join(n NIC) error {
-	ns := f.networkNS(n.Network.ID)
+	ns := f.NetworkNS(n.Network.ID)
 	port := fmt.Sprintf("m%d", n.Member)
 	if err := ensureVeth(end{ns: ns, name: port}, end{ns: n.NS, name: n.Name, mac: n.MAC}, privateMTU); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (f *Fabric) Join(n NIC) error {
 
 // Leave takes a member's interface away.
 func (f *Fabric) Leave(network, member int64) error {
-	return deleteLink(f.networkNS(network), fmt.Sprintf("m%d", member))
+	return deleteLink(f.NetworkNS(network), fmt.Sprintf("m%d", member))
 }
 
 // NICName names a member's nth private interface, the first being 0, as the
@@ -153,7 +153,7 @@ func NICName(n int) string { return fmt.Sprintf("enp%ds0", 7+n) }
 
 // Members lists who has an interface in a network: what Leave would take.
 func (f *Fabric) Members(network int64) ([]int64, error) {
-	ns := f.networkNS(network)
+	ns := f.NetworkNS(network)
 	if !nsExists(ns) {
 		return nil, nil
 	}

@@ -32,7 +32,7 @@ func (f *Fabric) SyncRules(ctx context.Context, guards []Guard) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	text := f.render(guards)
-	err := inNSProcess(f.routerNS(), func() error {
+	err := inNSProcess(f.RouterNS(), func() error {
 		_, err := run(ctx, text, "nft", "-f", "-")
 		return err
 	})

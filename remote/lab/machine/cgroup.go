@@ -142,7 +142,11 @@ func (h hierarchy) prepare(rel string) error {
 
 func (h hierarchy) limit(dir string, l limits) error {
 	set := func(file, v string) error {
-		err := os.WriteFile(filepath.Join(dir, file), []byte(v), 0o644)
+		f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0) // never create it
+		if err == nil {
+			_, err = f.WriteString(v)
+			err = errors.Join(err, f.Close())
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // controller not available here
 		}

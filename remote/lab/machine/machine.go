@@ -425,3 +425,6 @@ func randomHex(n int) string {
 	_, _ = rand.Read(b) // never fails (Go 1.24)
 	return hex.EncodeToString(b)
 }
+
+// Mounted reports whether the machine's disk is mounted.
+func (h *Host) Mounted(id int64) bool { return isOverlay(filepath.Join(h.dir(id), "root")) }

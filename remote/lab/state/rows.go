@@ -252,6 +252,7 @@ type Action struct {
 type Resource struct {
 	Type string
 	ID   int64
+	Free bool `json:",omitempty"` // named only: the action does not lock it
 }
 
 // Fault makes the API misbehave.

@@ -222,3 +222,21 @@ func (tx *Tx) touch(t anyTable, id int64) {
 	}
 	tx.touched = append(tx.touched, touch{t, id})
 }
+
+// Read reads the store at path without opening it for changes; another process may
+// be at work with it.
+func Read(path string) (*Store, error) {
+	s := &Store{tables: newTables()}
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening state: %w", err)
+	}
+	defer f.Close()
+	if err := s.replay(f); err != nil {
+		return nil, fmt.Errorf("reading state %s: %w", path, err)
+	}
+	return s, nil
+}

@@ -112,3 +112,12 @@ func Edit[T any](tx *Tx, t *Table[T], id int64, f func(*T)) error {
 	Put(tx, t, id, row)
 	return nil
 }
+
+// Each calls f for all rows, in no order, until it returns false.
+func (t *Table[T]) Each(f func(*T) bool) {
+	for _, r := range t.rows {
+		if !f(r) {
+			return
+		}
+	}
+}
