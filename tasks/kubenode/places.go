@@ -5,6 +5,7 @@ import (
 
 	"hk/graph"
 	"hk/remote"
+	"hk/tasks/pki"
 )
 
 // Places that kubeadm and kubelet know.
@@ -101,3 +102,9 @@ func Now(s remote.HostState) remote.HostState {
 
 // LocalServer is the URL of a master's own API server.
 func LocalServer(meshIP string) string { return fmt.Sprintf("https://%s:%d", meshIP, APIPort) }
+
+// ServingLeaf is what a kubelet shows to the API servers: they reach it by its
+// mesh address.
+func ServingLeaf(node string, ips ...string) pki.Leaf {
+	return pki.Leaf{CN: "system:node:" + node, Orgs: []string{"system:nodes"}, DNS: []string{node}, IPs: ips, Server: true}
+}
