@@ -178,7 +178,9 @@ func (c *memoryCluster) SetGeneration(_ context.Context, generation uint64) erro
 func (c *memoryCluster) Drop(context.Context) error {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
-	delete(c.m.clusters, c.id)
+	if c.m.refuse == nil {
+		delete(c.m.clusters, c.id)
+	}
 	return c.m.refuse
 }
 
