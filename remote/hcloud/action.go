@@ -22,7 +22,7 @@ type waiter struct {
 	mu      sync.Mutex
 	pending map[int64]*watch
 	polling bool
-	wake    chan struct{} // something new is pending
+	wake    chan struct{} // what is pending changed
 }
 
 // watch is one action waited for.
@@ -122,11 +122,16 @@ func (w *waiter) watch(id int64) *watch {
 		go w.poll()
 		return x
 	}
+	w.poke()
+	return x
+}
+
+// poke makes the poller look at what is pending now.
+func (w *waiter) poke() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
-	return x
 }
 
 func (w *waiter) leave(id int64, x *watch) {
@@ -134,6 +139,7 @@ func (w *waiter) leave(id int64, x *watch) {
 	defer w.mu.Unlock()
 	if x.waiting--; x.waiting == 0 && w.pending[id] == x {
 		delete(w.pending, id)
+		w.poke() // it may have been the last
 	}
 }
 
