@@ -26,23 +26,23 @@ type serverIn struct {
 	Location  string  `part:"config:location"`
 	Network   int64   `part:"out:network.id"` // 0: not attached
 	Firewalls []int64 `part:"out:firewall.ids"`
-	Group     int64   `part:"out:placement.id"` // 0: none
+	Group     string  `part:"alloc:group"` // placement group by name; "": none
 	Key       int64   `part:"out:ssh-key.id"`
 }
 
 // serverKind makes the machine. Once there is one it is never made again here:
 // what is gone is `hk node replace`'s business.
 //
-// The placement groups come through an edge that only orders, and the server
-// takes its own group's ID out of them: the eleventh worker makes a new group,
-// and that must not make ten other servers stale.
+// Its placement group is known by name, and looked up when the server is made:
+// the eleventh worker makes a new group, and that must not make ten other
+// servers stale.
 func serverKind() tasks.Kind {
 	return tasks.Define(graph.Kind{
 		Phase: Phase, Part: "server", Scope: graph.OnHost, Pool: cloudPool, Recipe: 1, Once: true,
 		Needs: []graph.Need{
 			{Kind: NetworkKind, Via: graph.ToCluster, Why: "it is attached at creation"},
 			{Kind: FirewallKind, Via: graph.ToCluster, Why: "it must never be up without its firewall"},
-			{Kind: PlacementKind, Via: graph.ToCluster, Quorum: graph.Any, Why: "a server joins its group at creation only"},
+			{Kind: PlacementKind, Via: graph.ToCluster, Why: "a server joins its group at creation only"},
 			{Kind: SSHKeyKind, Via: graph.ToCluster, Why: "the operator's key is handed over at creation"},
 		},
 		Title: "server",
@@ -60,7 +60,7 @@ func serverInputs(v *tasks.View) (serverIn, error) {
 	h := v.Host
 	in := serverIn{
 		Cluster: v.Spec.Name, Host: h.Name, Node: h.Node, Index: h.Index, Role: h.Role, Pool: h.Pool,
-		Type: h.Type, Image: v.Spec.Image, Location: h.Location,
+		Type: h.Type, Image: v.Spec.Image, Location: h.Location, Group: Group(v.Spec.Name, h, v.Hosts),
 	}
 	fw := v.Out(FirewallKind)
 	keys := []string{"id"}
@@ -80,9 +80,6 @@ func serverInputs(v *tasks.View) (serverIn, error) {
 		in.Network = take(v.Out(NetworkKind), "id")
 	}
 	in.Key = take(v.Out(SSHKeyKind), "id")
-	if g := Group(v.Spec.Name, h, v.Hosts); g != "" {
-		in.Group = take(v.Out(PlacementKind), g)
-	}
 	return in, err
 }
 
@@ -175,7 +172,14 @@ func (in serverIn) create(ctx context.Context, e *tasks.Env, rec tasks.HostRecor
 	}
 	spec := remote.ServerSpec{
 		Name: in.Node, Type: in.Type, Image: in.Image, Location: in.Location, Labels: l,
-		UserData: userData(rec), SSHKeys: []int64{in.Key}, Firewalls: in.Firewalls, Placement: in.Group,
+		UserData: userData(rec), SSHKeys: []int64{in.Key}, Firewalls: in.Firewalls,
+	}
+	if in.Group != "" {
+		g, err := found(ctx, e, "placement group "+in.Group, pickGroup(e.UID, in.Group))
+		if err != nil {
+			return nil, err
+		}
+		spec.Placement = g.ID
 	}
 	if in.Network != 0 {
 		spec.Networks = []int64{in.Network}
@@ -281,14 +285,11 @@ func verifyServer(ctx context.Context, in serverIn, e *tasks.Env) (fp.Output, er
 	if v := in.value(s); v != in.good(s.ID) {
 		return nil, tasks.Again("server %s", v)
 	}
-	out := fp.Output{
-		"id": strconv.FormatInt(s.ID, 10), "ipv4": s.IPv4, "private": "", "installation": rec.Installation,
-	}
-	if in.Network != 0 {
-		if out["private"] = s.Private[in.Network]; out["private"] == "" {
-			return nil, tasks.Again("server %s has no address in the private network yet", in.Node)
-		}
+	if in.Network != 0 && s.Private[in.Network] == "" {
+		return nil, tasks.Again("server %s has no address in the private network yet", in.Node)
 	}
 	e.Note("cloud:server", in.good(s.ID))
-	return out, nil
+	// The private address is not handed over: load balancers name the server,
+	// and attaching a host later must not make all of its tasks stale.
+	return fp.Output{"id": strconv.FormatInt(s.ID, 10), "ipv4": s.IPv4, "installation": rec.Installation}, nil
 }
