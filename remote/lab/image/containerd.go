@@ -74,7 +74,7 @@ func (m *maker) prefill(ctx context.Context) (string, error) {
 	sort.Strings(archives)
 	sort.Strings(inputs)
 	s := step{
-		name: "containerd-store", recipe: 1, output: "containerd/" + Snapshot + "-KEY",
+		name: "containerd-store", recipe: 2, output: "containerd/" + Snapshot + "-KEY",
 		inputs: append(inputs, containerdModule(m.versions.Containerd).step().key()),
 	}
 	return m.do(ctx, s, func(ctx context.Context, tmp string) error {
@@ -101,7 +101,8 @@ func (m *maker) runPrefill(ctx context.Context, name, bin, root string, archives
 	if _, err := os.Stat(filepath.Join(root, metadataFile)); err != nil {
 		return fmt.Errorf("containerd left no metadata: %w", err)
 	}
-	return nil
+	// The one thing in it that must differ from machine to machine.
+	return os.RemoveAll(filepath.Join(root, "io.containerd.grpc.v1.introspection"))
 }
 
 // Folders of containerd 2's root.

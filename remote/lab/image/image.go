@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/sys/unix"
 )
 
 // Names of the machine images, as the lab's Cloud API lists them.
@@ -67,6 +68,8 @@ func Prepare(ctx context.Context, o Options) (*Set, error) {
 		return nil, err
 	}
 	defer func() { _ = unlock() }() // closing the file is all it does
+	// Roots are full of modes that matter to others than root.
+	defer unix.Umask(unix.Umask(0o022))
 	if err := m.installHostPackages(ctx); err != nil {
 		return nil, fmt.Errorf("installing Debian packages: %w", err)
 	}

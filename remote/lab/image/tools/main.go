@@ -71,7 +71,7 @@ func serveBytes(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
-	_, _ = io.Copy(w, io.LimitReader(pattern{}, n)) // the client went away: nobody to tell
+	_, _ = io.Copy(w, io.LimitReader(&pattern{}, n)) // the client went away: nobody to tell
 }
 
 func takeBytes(w http.ResponseWriter, r *http.Request) {
@@ -89,14 +89,19 @@ func reply(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client went away: nobody to tell
 }
 
-// pattern is an endless reader of one printable line.
-type pattern struct{}
+// line is what pattern repeats.
+const line = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+\n"
 
-func (pattern) Read(p []byte) (int, error) {
-	const line = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+\n"
+// pattern is an endless reader of one printable line; at is the place in it, so that
+// the bytes do not depend on the sizes of the reads.
+type pattern struct{ at int }
+
+func (p *pattern) Read(b []byte) (int, error) {
 	n := 0
-	for n < len(p) {
-		n += copy(p[n:], line)
+	for n < len(b) {
+		k := copy(b[n:], line[p.at:])
+		n += k
+		p.at = (p.at + k) % len(line)
 	}
 	return n, nil
 }
