@@ -83,7 +83,7 @@ func TestFlippedByteInARecord(t *testing.T) {
 	const n = 300
 	data := filled(t, n)
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 60 {
+	for range 30 {
 		victim := r.IntN(n)
 		key := []byte(name(victim))
 		// The key itself is followed by the value: version 1, status done.
@@ -134,7 +134,7 @@ func TestFlippedByteAnywhere(t *testing.T) {
 	data := filled(t, n)
 	r := rand.New(rand.NewPCG(3, 4))
 	aside := 0
-	for range 400 {
+	for range 150 {
 		flipped := bytes.Clone(data)
 		at := r.IntN(len(data))
 		if r.IntN(2) == 0 { // page headers and elements are where it hurts
@@ -163,7 +163,7 @@ func TestFlippedByteAnywhere(t *testing.T) {
 			aside++
 		}
 	}
-	t.Logf("%d of 400 files were set aside", aside)
+	t.Logf("%d of 150 files were set aside", aside)
 	if aside == 0 {
 		t.Errorf("no file was ever set aside: the flips test nothing")
 	}
