@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -110,24 +109,18 @@ func (a *app) library(cmds []*ucli.Command) *ucli.App {
 	}
 }
 
-// silent wraps an error that was told already: only its exit code counts.
-type silent struct{ error }
-
-// Unwrap returns the cause.
-func (s silent) Unwrap() error { return s.error }
-
 // fail prints an error and returns its exit code; nil is success.
 func (a *app) fail(err error) int {
 	if err == nil {
 		return ExitOK
 	}
 	v := judge(err)
-	if errors.Is(err, context.Canceled) && v.code == ExitInterrupted {
+	if v.code == ExitInterrupted {
 		fmt.Fprintln(a.Err, "interrupted")
 		return v.code
 	}
-	if _, told := errors.AsType[silent](err); !told {
-		problem(err).Write(a.Err, ui.Style{Color: a.color})
+	for _, p := range problems(err) {
+		p.Write(a.Err, ui.Style{Color: a.color})
 	}
 	return v.code
 }

@@ -6,8 +6,8 @@ import ucli "github.com/urfave/cli/v2"
 // than listed and empty.
 func (a *app) commands() []*ucli.Command {
 	return []*ucli.Command{
-		a.cmdInit(),
-		a.cmdHistory(), a.cmdLogs(),
+		a.cmdInit(), a.cmdBuild(),
+		a.cmdPhases(), a.cmdHistory(), a.cmdLogs(),
 		a.cmdLab(),
 		a.cmdHelp(a.commands), a.cmdCompletion(), a.cmdVersion(),
 	}

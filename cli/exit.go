@@ -5,7 +5,6 @@ import (
 	"errors"
 	"syscall"
 
-	"hk/cli/ui"
 	"hk/graph"
 	"hk/remote"
 )
@@ -107,32 +106,4 @@ func classOf(err error) string {
 		return c.Class()
 	}
 	return classState
-}
-
-// problem is the error as people read it.
-func problem(err error) *ui.Problem {
-	p := &ui.Problem{Message: err.Error()}
-	placeOf(err, p)
-	for _, h := range hintsOf(err) {
-		if h != "" {
-			p.Hints = append(p.Hints, h)
-		}
-	}
-	var d interface{ Details() []string }
-	if errors.As(err, &d) {
-		p.Details = d.Details()
-	}
-	return p
-}
-
-func hintsOf(err error) []string {
-	var one interface{ Hint() string }
-	if errors.As(err, &one) {
-		return []string{one.Hint()}
-	}
-	var more interface{ Hints() []string }
-	if errors.As(err, &more) {
-		return more.Hints()
-	}
-	return nil
 }

@@ -1,0 +1,734 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	ucli "github.com/urfave/cli/v2"
+
+	"hk/cache"
+	"hk/cli/ui"
+	"hk/graph"
+	"hk/graph/run"
+	"hk/tasks"
+	"hk/tasks/cluster"
+)
+
+// builder is one `hk build`. Its steps are those of DESIGN §6, visibly apart:
+//
+//	open      config, lock file, records, graph      (no request, no write)
+//	discover  the cloud and every host, in parallel  (reads only)
+//	decide    the continuation matrix, then the plan (pure)
+//	          -> nothing to run: done, nothing was written anywhere
+//	write     run lock, lease, credential unit       (looks and decides again)
+//	run       the engine
+//	finish    journals, copies of the unit, history
+type builder struct {
+	a     *app
+	c     *ucli.Context
+	form  form
+	start time.Time
+	view  ui.View
+	log   *runLog
+	stop  *stopper
+	runID string
+	home  string
+
+	wish *wish
+	site *site
+	sel  graph.Selection
+
+	name    string
+	uid     string
+	begun   bool // build_started was told
+	started bool // a task was started
+	looked  bool // cloud or hosts were asked
+	out     ui.BuildFinished
+}
+
+func newBuilder(a *app, c *ucli.Context, f form) *builder {
+	b := &builder{a: a, c: c, form: f, start: a.now()}
+	b.runID = newRunID(b.start)
+	return b
+}
+
+// run builds and tells how it ended, whatever happened.
+func (b *builder) run() error {
+	err := b.prepare()
+	if err == nil {
+		ctx, stop, done := newStopper(b.c.Context, b.a.Signals, b.tell)
+		defer done()
+		b.stop = stop
+		err = b.build(ctx)
+		if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errInterrupted) && !b.started {
+			err = errInterrupted
+		}
+	}
+	if b.site != nil {
+		err = errors.Join(err, b.site.close())
+	}
+	return b.end(err)
+}
+
+// prepare reads what was typed and opens the view.
+func (b *builder) prepare() error {
+	o := ui.Options{Style: b.a.style(), Verbose: b.c.Bool("verbose"), Quiet: b.c.Bool("quiet"), Now: b.a.now}
+	b.view = b.a.buildView(b.form, o)
+	var err error
+	if b.wish, err = b.a.readWish(b.c); err != nil {
+		return err
+	}
+	b.name = b.wish.targets[0].Cluster
+	if b.home, err = b.a.home(); err != nil {
+		return err
+	}
+	b.log = newRunLog(b.home, b.runID, b.a.now)
+	b.view = ui.Tee{b.view, b.log}
+	return nil
+}
+
+// tell shows a line about the build as a whole.
+func (b *builder) tell(line string) { b.view.Event(ui.Note{Text: line}) }
+
+func (b *builder) build(ctx context.Context) error {
+	s, err := b.a.openSite(b.c, b.name, siteOptions{file: true, write: true, tell: b.tell, runID: b.runID})
+	if err != nil {
+		return err
+	}
+	b.site = s
+	if err := s.ensureLock(ctx); err != nil {
+		return err
+	}
+	if err := s.expand(); err != nil {
+		return err
+	}
+	if b.sel, err = b.wish.selection(s); err != nil {
+		return err
+	}
+	if b.wish.force {
+		b.wish.ask.Forced = taskNames(s.graph, b.sel.Named)
+	}
+	b.wish.ask.RunID = s.runID
+	b.uid = s.sess.UID()
+	if b.wish.verify == run.VerifyOff && !b.c.Bool("dry-run") {
+		if done, err := b.tryOffline(ctx); done || err != nil {
+			return err
+		}
+	}
+	return b.online(ctx)
+}
+
+// tryOffline is --verify=off with nothing to do: no network, no lock, nothing
+// written.
+func (b *builder) tryOffline(ctx context.Context) (done bool, err error) {
+	s := b.site
+	if s.sess.Unit() == nil {
+		return false, nil
+	}
+	if ok, err := s.recordsUsable(ctx); err != nil || !ok {
+		return false, err
+	}
+	if d := s.sess.Decide(b.wish.ask); d.Action != cluster.Keep && d.Action != cluster.Continue {
+		return false, nil
+	}
+	plan, err := b.plan(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	if plan.Count(run.Run)+plan.Count(run.Maybe)+plan.Count(run.IsBlocked) > 0 {
+		return false, nil
+	}
+	b.nothing(plan)
+	return true, nil
+}
+
+// plan says what would run.
+func (b *builder) plan(ctx context.Context, found *cluster.Found) (*run.Plan, error) {
+	work, err := b.site.bind(ctx, found, b.wish.verify == run.VerifyFull)
+	if err != nil {
+		return nil, err
+	}
+	o := b.wish.options(ctx, b.site, b.sel)
+	o.Work = work
+	return run.MakePlan(ctx, o)
+}
+
+// discovery is what was found, decided and planned.
+type discovery struct {
+	look     cluster.Look
+	usable   bool // the store's records are of this generation
+	found    *cluster.Found
+	decision cluster.Decision
+	plan     *run.Plan
+}
+
+// discover looks and decides; it changes nothing.
+func (b *builder) discover(ctx context.Context) (*discovery, error) {
+	s := b.site
+	work, err := s.bind(ctx, nil, b.wish.verify == run.VerifyFull)
+	if err != nil {
+		return nil, err
+	}
+	usable, err := s.recordsUsable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &discovery{look: cluster.Look{Query: work.Query, Journal: !usable}, usable: usable}
+	b.looked = true
+	if d.found, err = s.sess.Discover(ctx, d.look); err != nil {
+		return nil, err
+	}
+	if !usable {
+		s.useRestored(ctx, d.found)
+	}
+	d.decision = s.sess.Decide(b.wish.ask)
+	if d.decision.Action == cluster.Refuse {
+		return d, d.decision.Err()
+	}
+	if d.plan, err = b.plan(ctx, d.found); err != nil {
+		return d, err
+	}
+	if s.sess.Established() && d.decision.Action == cluster.Keep {
+		if b.wish.ask.Recipes, err = newerTasks(ctx, d.plan); err != nil {
+			return d, err
+		}
+		d.decision = s.sess.Decide(b.wish.ask)
+	}
+	return d, nil
+}
+
+// online discovers, asks if need be, writes and runs.
+func (b *builder) online(ctx context.Context) error {
+	d, err := b.discover(ctx)
+	if err != nil {
+		return err
+	}
+	if b.c.Bool("dry-run") {
+		return b.dryRun(ctx, d)
+	}
+	if d.decision.Action == cluster.AskFirst {
+		if err := b.consent(d); err != nil {
+			return err
+		}
+		if d, err = b.discover(ctx); err != nil {
+			return err
+		}
+		if err := d.decision.Err(); err != nil {
+			return err
+		}
+	}
+	if d.decision.Action == cluster.Create || d.plan.Count(run.Run) > 0 {
+		if err := b.gates(ctx, d); err != nil {
+			return err
+		}
+	}
+	idle := d.plan.Count(run.Run)+d.plan.Count(run.Maybe)+d.plan.Count(run.IsBlocked) == 0
+	if idle && len(d.decision.Remove) == 0 && !b.site.sess.CopiesStale() && d.decision.Resume == nil {
+		if !d.usable {
+			if err := b.site.keepRestored(ctx); err != nil {
+				return err
+			}
+		}
+		b.nothing(d.plan)
+		return b.unverified(d.found)
+	}
+	return b.write(ctx, d)
+}
+
+// consent asks for what the matrix wants a yes to, after showing it.
+func (b *builder) consent(d *discovery) error {
+	b.showChange(d)
+	refused := d.decision.Err()
+	if len(d.decision.Remove) > 0 && b.losesData(d) {
+		if err := b.a.confirmLoss(b.c, b.name, d.decision.Message); err != nil {
+			return refused
+		}
+		b.wish.ask.Update, b.wish.ask.Confirm = true, true
+		return nil
+	}
+	// --yes answers questions that lose nothing; carrying a change to a living
+	// cluster out is what --update is for.
+	if b.c.Bool("yes") || !b.a.person() || !b.a.ask(b.c, "carry this out?") {
+		return refused
+	}
+	b.wish.ask.Update = true
+	return nil
+}
+
+// losesData reports whether a host to be removed is more than a worker.
+func (b *builder) losesData(d *discovery) bool {
+	for _, h := range d.decision.Remove {
+		if hf := d.found.Hosts[h]; hf != nil {
+			st := hf.State(nil)
+			if slices.Contains(st.Roles, "master") || slices.Contains(st.Roles, "etcd") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// showChange tells the config fields with both values and the tasks.
+func (b *builder) showChange(d *discovery) {
+	st := b.a.style()
+	for _, ch := range d.decision.Diff {
+		b.tell(fmt.Sprintf("%s %s: %s -> %s (%s)", st.Bold("change"), ch.Field, orNone(ch.Old), orNone(ch.New), ch.Class))
+	}
+	for t := range b.sel.Selected.All() {
+		if v := d.plan.Verdicts[t]; v == run.Run || v == run.Maybe {
+			b.tell(fmt.Sprintf("%s %s: %s", st.Bold(v.String()), b.site.graph.Name(t), d.plan.Reason(t)))
+		}
+	}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "(none)"
+	}
+	return s
+}
+
+// nothing is the end of a build that had nothing to run.
+func (b *builder) nothing(p *run.Plan) {
+	b.begin()
+	b.out.Fresh, b.out.Spared = p.Count(run.IsFresh), p.Count(run.IsSpared)
+	b.out.Unverified = p.Count(run.IsUnverified)
+	if !b.c.Bool("verbose") {
+		return
+	}
+	for t := range b.sel.Selected.All() {
+		k := b.site.graph.Kind(t)
+		b.view.Event(ui.TaskFinished{
+			RunID: b.runID, Task: b.site.graph.Name(t), Phase: k.Phase, Host: b.site.graph.HostName(t),
+			Status: p.Verdicts[t].String(), Reason: p.Reason(t),
+		})
+	}
+}
+
+// unverified is the error of a build that could not look everywhere.
+func (b *builder) unverified(f *cluster.Found) error {
+	if b.out.Unverified == 0 {
+		return nil
+	}
+	e := &buildError{class: classSSH, msg: fmt.Sprintf("%d tasks could not be verified", b.out.Unverified)}
+	down := f.Unreachable()
+	for _, h := range slices.Sorted(keys(down)) {
+		e.details = append(e.details, h+": "+down[h])
+	}
+	return e
+}
+
+// begin tells that the build begins, once.
+func (b *builder) begin() {
+	if b.begun {
+		return
+	}
+	b.begun = true
+	b.uid = b.site.sess.UID()
+	e := ui.BuildStarted{Cluster: b.name, RunID: b.runID, Selected: b.sel.Selected.Len()}
+	if b.uid != "" {
+		e.UID = &b.uid
+	}
+	b.view.Event(e)
+}
+
+// write takes the locks, looks and decides again under them, and runs.
+func (b *builder) write(ctx context.Context, d *discovery) (err error) {
+	s := b.site
+	if _, err := b.a.writableHome(); err != nil {
+		return err
+	}
+	lock, err := cache.TakeLock(filepath.Join(b.home, "locks", b.name+".lock"), b.holder())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	w, err := s.sess.Write(ctx, b.wish.ask, d.look)
+	if err != nil {
+		return err
+	}
+	if err := s.saveLock(); err != nil {
+		return err
+	}
+	if err := b.adoptRecords(w, d); err != nil {
+		return err
+	}
+	return b.runTasks(w)
+}
+
+func (b *builder) holder() cache.Holder {
+	host, _ := os.Hostname() // for people; "" is fine
+	return cache.Holder{
+		PID: os.Getpid(), Host: host, User: b.a.getenv("USER"), Command: b.commandLine(), Run: b.runID, Started: b.start,
+	}
+}
+
+// commandLine is what was typed, for people.
+func (b *builder) commandLine() string {
+	return "hk " + strings.Join(b.a.cmd.argv, " ")
+}
+
+// runTasks runs what is stale and ends the run.
+func (b *builder) runTasks(w *cluster.Written) error {
+	s := b.site
+	ctx := w.Ctx
+	b.begin()
+	work, err := s.bind(ctx, w.Found, b.wish.verify == run.VerifyFull)
+	if err != nil {
+		return err
+	}
+	o := b.wish.options(ctx, s, b.sel)
+	o.Work, o.Clock = work, clock{}
+	o.Sink = &sink{view: b.view, started: &b.started}
+	o.Jobs, o.FailFast = b.jobs(), b.c.Bool("fail-fast")
+	o.FreshEvents = b.c.Bool("verbose")
+	o.Guarded = s.sess.Established()
+	o.Pools, o.PoolsOf = pools(s)
+	if b.c.Bool("shuffle") {
+		o.Shuffle = uint64(b.start.UnixNano())
+	}
+	if r := w.Decision.Resume; r != nil {
+		b.resume(ctx, &o, r)
+	}
+	o.Interrupt = b.stop.building()
+	sum, err := run.Build(ctx, o)
+	if err != nil {
+		return err
+	}
+	return b.finish(ctx, sum, work)
+}
+
+// resume forces what an earlier run was told to force and did not get to.
+func (b *builder) resume(ctx context.Context, o *run.Options, in *cluster.Intent) {
+	recs, err := b.site.records(ctx)
+	if err != nil || len(in.Tasks) == 0 {
+		return
+	}
+	named := b.site.graph.NewSet()
+	for _, name := range in.Tasks {
+		t, ok := b.site.graph.Lookup(name)
+		if !ok || !b.sel.Selected.Has(t) {
+			continue
+		}
+		if r := recs(t); r == nil || r.Generation < in.Generation {
+			named.Add(t)
+		}
+	}
+	if named.Len() > 0 {
+		o.Selection.Named, o.Force = named, true
+	}
+}
+
+func (b *builder) jobs() int {
+	if n := b.c.Int("jobs"); n > 0 {
+		return n
+	}
+	return defaultJobs
+}
+
+// defaultJobs is how many tasks run at a time: most of them wait for a host or
+// the cloud, so the number of cores here does not matter.
+const defaultJobs = 32
+
+// pools bound what one thing is asked at a time: the cloud's API, one host's
+// connection (sshd allows ten sessions), uploads from here.
+func pools(s *site) (map[string]int, func(graph.Task) []string) {
+	widths := map[string]int{"hcloud": 8, "upload": 4, "etcd-member": 1, "drain": 1, "apiserver": 1}
+	if !s.sess.Established() {
+		// Bootstrap is unguarded: masters and members come up together.
+		delete(widths, "etcd-member")
+		delete(widths, "apiserver")
+	}
+	per := make([][]string, len(s.hosts))
+	for i := range s.hosts {
+		name := "ssh:" + s.hosts[i].Name
+		widths[name] = 8
+		per[i] = []string{name}
+	}
+	return widths, func(t graph.Task) []string {
+		if h := s.graph.Host(t); h >= 0 {
+			return per[h]
+		}
+		return nil
+	}
+}
+
+// finish ends a run: it proves that no task broke what another declared, tells
+// the masters, and judges.
+func (b *builder) finish(ctx context.Context, sum *run.Summary, work *tasks.Work) error {
+	s := b.site
+	b.count(sum)
+	s.forget()
+	var ran []graph.Task
+	for t, st := range sum.States {
+		if st == run.Ran {
+			ran = append(ran, graph.Task(t))
+		}
+	}
+	var bugs []error
+	if ctx.Err() == nil && len(ran) > 0 {
+		recs, err := s.records(ctx)
+		if err != nil {
+			return err
+		}
+		bugs = work.Recheck(ctx, ran, recs)
+	}
+	err := b.verdict(ctx, sum, bugs)
+	if ctx.Err() != nil {
+		return err
+	}
+	journal, jerr := b.journal(ctx, ran)
+	warnings, ferr := s.sess.Finish(ctx, cluster.Outcome{
+		OK: err == nil, Whole: b.sel.Selected.Len() == s.graph.Len(), Journal: journal,
+	})
+	for _, w := range warnings {
+		b.tell("warning: " + w)
+	}
+	return errors.Join(err, jerr, ferr)
+}
+
+// journal is what became of the cluster tasks that ran, for the masters.
+func (b *builder) journal(ctx context.Context, ran []graph.Task) (map[string][]byte, error) {
+	recs, err := b.site.records(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{}
+	for _, t := range ran {
+		if b.site.graph.Host(t) >= 0 {
+			continue
+		}
+		if r := recs(t); r != nil {
+			data, err := json.Marshal(r)
+			if err != nil {
+				return nil, err
+			}
+			out[b.site.graph.Name(t)] = data
+		}
+	}
+	return out, nil
+}
+
+func (b *builder) count(sum *run.Summary) {
+	b.out.Ran, b.out.Fresh, b.out.Spared = sum.Ran, sum.Fresh, sum.Spared
+	b.out.Unverified, b.out.Failed, b.out.Blocked = sum.Unverified, sum.Failed, sum.Blocked
+	b.out.CriticalPathMS = sum.CriticalPath.Milliseconds()
+	b.started = b.started || sum.Started > 0
+}
+
+// verdict turns a summary into an error.
+func (b *builder) verdict(ctx context.Context, sum *run.Summary, bugs []error) error {
+	switch {
+	case errors.Is(context.Cause(ctx), cluster.ErrLeaseLost):
+		return &exitError{
+			code: ExitLocked, class: classState, err: context.Cause(ctx),
+			hint: "another hk may work on the cluster now (hk status " + b.name + " names it); run the same command again later",
+		}
+	case sum.Interrupted > 0:
+		return errInterrupted
+	case sum.Err != nil:
+		return sum.Err
+	case len(bugs) > 0:
+		e := &buildError{class: classBug, msg: "a task broke what another declared", hint: bugHint, code: ExitBug}
+		for _, err := range bugs {
+			e.details = append(e.details, err.Error())
+		}
+		return e
+	case sum.OK():
+		return nil
+	}
+	return causes(sum, b.name)
+}
+
+// causes is the error of a build with failed tasks: root causes first, what
+// they block as a count.
+func causes(sum *run.Summary, name string) error {
+	e := &buildError{class: classState}
+	for i, c := range sum.Causes {
+		if i == 0 {
+			e.class = c.Class
+		}
+		who := c.Name
+		if c.Tasks > 1 && c.Host != "" {
+			who = fmt.Sprintf("%s (%d tasks)", c.Host, c.Tasks)
+		}
+		line := who + ": " + c.Message
+		if c.Blocked > 0 {
+			line += fmt.Sprintf(" (blocks %d)", c.Blocked)
+		}
+		e.details = append(e.details, line)
+	}
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{sum.Failed, "failed"}, {sum.Unverified, "could not be verified"}, {sum.Blocked, "blocked"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	e.msg = fmt.Sprintf("%s of %d tasks", strings.Join(parts, ", "), sum.Selected)
+	e.hint = "repair the cause and run the same command again: it goes on where this run stopped; hk logs last TASK shows a task's output"
+	return e
+}
+
+// buildError is how a build that ran ended badly.
+type buildError struct {
+	class, msg, hint string
+	details          []string
+	code             int // 0: 1
+}
+
+func (e *buildError) Error() string { return e.msg }
+
+// Hint is what to do about it.
+func (e *buildError) Hint() string { return e.hint }
+
+// Details are the root causes.
+func (e *buildError) Details() []string { return e.details }
+
+// Class is the world of the first root cause.
+func (e *buildError) Class() string { return e.class }
+
+// ExitCode is 1 unless said otherwise.
+func (e *buildError) ExitCode() int {
+	if e.code == 0 {
+		return ExitFailed
+	}
+	return e.code
+}
+
+// end tells how the build ended: the last event, the log, the history, and the
+// summary or the error for people.
+func (b *builder) end(err error) error {
+	v := judge(err)
+	if b.started {
+		switch v.code {
+		case ExitConsent, ExitLost, ExitConfig, ExitCloud, ExitSSH, ExitCredentials, ExitState:
+			v.code = ExitFailed
+		}
+	}
+	b.out.Cluster, b.out.Exit = b.name, v.code
+	if b.name == "" && len(b.a.cmd.args()) > 0 {
+		if t, terr := parseTarget(b.a.cmd.args()[0]); terr == nil {
+			b.out.Cluster = t.Cluster
+		}
+	}
+	if b.begun {
+		b.out.RunID = &b.runID
+	}
+	b.out.WallMS = b.a.now().Sub(b.start).Milliseconds()
+	if b.site != nil && b.site.world != nil {
+		b.out.APICalls = b.site.world.calls()
+	}
+	if err != nil {
+		b.out.Error = &ui.BuildError{Class: v.class, Message: err.Error()}
+		if h := hintsOf(err); len(h) > 0 && h[0] != "" {
+			b.out.Error.Hint = &h[0]
+		}
+	}
+	if b.view != nil {
+		b.view.Event(b.out)
+		b.view.Close()
+	}
+	if b.log != nil && (b.begun || b.started) && !b.c.Bool("dry-run") {
+		if lerr := b.log.finish(b.commandLine(), b.out, b.looked && b.begun); lerr != nil {
+			fmt.Fprintln(b.a.Err, "warning: the run's log could not be written:", lerr)
+		}
+	}
+	if err != nil {
+		return &exitError{code: v.code, class: v.class, err: err}
+	}
+	if b.form == asText && !b.c.Bool("quiet") && !b.c.Bool("dry-run") {
+		fmt.Fprintln(b.a.Out, b.summary())
+	}
+	return nil
+}
+
+func (b *builder) summary() string {
+	wall := ui.Duration(time.Duration(b.out.WallMS) * time.Millisecond)
+	if b.out.Ran == 0 {
+		return fmt.Sprintf("%s: nothing to do: %s (%s)", b.name, countText(&b.out), wall)
+	}
+	return fmt.Sprintf("%s: %s in %s (critical path %s)", b.name, countText(&b.out), wall,
+		ui.Duration(time.Duration(b.out.CriticalPathMS)*time.Millisecond))
+}
+
+func taskNames(g *graph.Graph, set graph.Set) []string {
+	var out []string
+	for t := range set.All() {
+		out = append(out, g.Name(t))
+	}
+	return out
+}
+
+func hostOfTask(name string) string {
+	_, host, _ := strings.Cut(name, "/")
+	return host
+}
+
+// newerTasks are those that are stale because this hk does them in another way
+// than the one that ran them last: their own parts differ, and not by the
+// config, an upstream's output or a key.
+func newerTasks(ctx context.Context, p *run.Plan) ([]string, error) {
+	var out []string
+	for i, v := range p.Verdicts {
+		t := graph.Task(i)
+		if v != run.Run || !isInputReason(p.Reason(t)) {
+			continue
+		}
+		changes, err := p.Changes(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range changes {
+			class, _, _ := strings.Cut(c.Label, ":")
+			switch class {
+			case "recipe", "schema", "versions", "artifact", "file", "config":
+				out = append(out, p.Graph.Name(t)+": "+c.String())
+			}
+		}
+	}
+	return out, nil
+}
+
+// isInputReason tells changed inputs from all other reasons to run.
+func isInputReason(reason string) bool {
+	for _, other := range []string{"no record", "record damaged", "interrupted", "the last run failed", "forced", "drift:", "expires "} {
+		if strings.HasPrefix(reason, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// adoptRecords makes the store's records those of the cluster as it is now:
+// under its UID, of its generation, restored from the hosts' journals where
+// they were of another one.
+func (b *builder) adoptRecords(w *cluster.Written, d *discovery) error {
+	s := b.site
+	// The graph is made anew: the write step allocated what was only planned,
+	// and a new cluster has its UID now.
+	if err := s.expand(); err != nil {
+		return err
+	}
+	var err error
+	if b.sel, err = b.wish.selection(s); err != nil {
+		return err
+	}
+	if !d.usable {
+		s.useRestored(w.Ctx, w.Found)
+	}
+	if err := s.keepRestored(w.Ctx); err != nil {
+		return err
+	}
+	s.forget()
+	return nil
+}

@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"maps"
+
+	"hk/cache/fp"
+	"hk/tasks/spec"
+)
+
+type wantedHost = spec.Host
+
+func keys[K comparable, V any](m map[K]V) iter.Seq[K] { return maps.Keys(m) }
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// parseDigest reads an output digest in hex.
+func parseDigest(s string) (fp.OutputDigest, error) {
+	var d fp.OutputDigest
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != len(d) {
+		return d, fmt.Errorf("%q is not a digest", s)
+	}
+	copy(d[:], b)
+	return d, nil
+}
