@@ -123,35 +123,36 @@ func (m *maker) newSet() *Set {
 func (m *maker) all(ctx context.Context) (*Set, error) {
 	set := m.newSet()
 	var stock, snapshot, store string
-	g, ctx := errgroup.WithContext(ctx)
+	// The group's context ends with Wait: it must not hide ours, which is used after it.
+	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		if stock, err = m.stock(ctx); err != nil {
+		if stock, err = m.stock(gctx); err != nil {
 			return err
 		}
-		_, err = m.snapshotPackages(ctx)
+		_, err = m.snapshotPackages(gctx)
 		return err
 	})
 	g.Go(func() error {
 		for _, a := range m.artifacts() {
-			bin, err := m.build(ctx, a.module)
+			bin, err := m.build(gctx, a.module)
 			if err != nil {
 				return err
 			}
-			if err := m.publish(ctx, a, bin); err != nil {
+			if err := m.publish(gctx, a, bin); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	g.Go(func() (err error) {
-		snapshot, err = m.snapshot(ctx)
+		snapshot, err = m.snapshot(gctx)
 		return err
 	})
 	g.Go(func() (err error) {
-		if set.Images, err = m.images(ctx); err != nil {
+		if set.Images, err = m.images(gctx); err != nil {
 			return err
 		}
-		store, err = m.prefill(ctx)
+		store, err = m.prefill(gctx)
 		return err
 	})
 	if err := g.Wait(); err != nil {

@@ -98,6 +98,11 @@ func (m *maker) do(ctx context.Context, s step, run func(ctx context.Context, tm
 	m.mu.Unlock()
 	if ok {
 		select {
+		case <-t.done: // select chooses at random where both are ready
+			return t.path, t.err
+		default:
+		}
+		select {
 		case <-t.done:
 			return t.path, t.err
 		case <-ctx.Done():

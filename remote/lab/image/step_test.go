@@ -121,6 +121,22 @@ func TestStepSharedByCallers(t *testing.T) {
 	}
 }
 
+// A target that is done is given also to a caller whose context has ended since.
+func TestStepDoneAndCancelled(t *testing.T) {
+	m, n := testMaker(testCache(t)), 0
+	s := step{name: "s", recipe: 1, output: "thing"}
+	if _, err := m.do(t.Context(), s, writes("x", &n)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		if _, err := m.do(ctx, s, writes("x", &n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestReadOnlyMakesNothing(t *testing.T) {
 	dir, n := testCache(t), 0
 	m := testMaker(dir)
