@@ -175,7 +175,9 @@ func ensureAddr(h *netlink.Handle, l netlink.Link, addr netip.Prefix) error {
 
 // ensureRoute adds or replaces a route; via and src may be invalid (none).
 func ensureRoute(h *netlink.Handle, l netlink.Link, dst netip.Prefix, via, src netip.Addr) error {
-	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(dst)}
+	// "static" is what systemd-networkd marks its routes with: one that it adds in
+	// the machine is then this one, not a second.
+	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(dst), Protocol: unix.RTPROT_STATIC}
 	if via.IsValid() {
 		r.Gw = via.AsSlice()
 		r.Flags = int(netlink.FLAG_ONLINK)
