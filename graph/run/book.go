@@ -98,9 +98,10 @@ func (b *book) learn(t graph.Task, r *fp.Record) {
 // inputs is everything that goes into a task.
 type inputs struct {
 	Input
-	// parts are all of them; nil if missing is a task.
+	// parts are all of them; nil if they could not be made.
 	parts *fp.Parts
-	// missing is a needed task that never had an output, or -1.
+	// missing is a needed task that never had an output, or -1. With it, parts
+	// are a guess that holds for some labels only.
 	missing graph.Task
 }
 
@@ -109,8 +110,8 @@ type inputs struct {
 type asked func(u graph.Task, own bool)
 
 // inputs makes the parts of a task from its own and the engine's. hear may be
-// nil.
-func (b *book) inputs(t graph.Task, hear asked) (in inputs, err error) {
+// nil. Unless guess is set, nothing is made while an output is missing.
+func (b *book) inputs(t graph.Task, hear asked, guess bool) (in inputs, err error) {
 	in.missing = -1
 	p := &b.plan[b.g.KindIndex(t)]
 	for len(b.groups) < len(p.labels) {
@@ -121,9 +122,10 @@ func (b *book) inputs(t graph.Task, hear asked) (in inputs, err error) {
 	}
 	for _, e := range b.g.NeedEdges(t) {
 		if at := p.group[e.Need]; at >= 0 {
-			if !b.kept[e.Task].Ran() {
-				in.missing = e.Task
-				return in, nil
+			if in.missing < 0 && !b.kept[e.Task].Ran() {
+				if in.missing = e.Task; !guess {
+					return in, nil
+				}
 			}
 			b.groups[at] = append(b.groups[at], e.Task)
 		}

@@ -11,16 +11,17 @@ import (
 // possible without its whole record. Of a build that has nothing to do this is
 // all there is to do, a hundred thousand times over.
 func (s *sched) consider(t graph.Task) {
-	if s.unmet(t) {
+	kept := spared(s.o, s.g.Kind(t)) != ""
+	if !kept && s.unmet(t) {
 		return
 	}
-	in, err := s.b.inputs(t, nil)
+	in, err := s.b.inputs(t, nil, false)
 	if err == nil && in.missing >= 0 {
 		// Whatever is needed is finished and good, so it has an output; but a
 		// task that was not selected may have lost its record.
 		err = fmt.Errorf("%s has no record", s.g.Name(in.missing))
 	}
-	if err != nil {
+	if err != nil && !kept { // what is kept needs nothing
 		s.finish(t, Failed, "", fmt.Errorf("inputs: %w", err))
 		return
 	}
@@ -31,7 +32,7 @@ func (s *sched) consider(t graph.Task) {
 		s.settle(t, &job{in: in}, v, reason)
 		return
 	}
-	if s.o.Verify == VerifyOff && !k.Drifted {
+	if (s.o.Verify == VerifyOff || kept) && !k.Drifted {
 		differs := false
 		d.Old = func() []fp.Part { differs = true; return nil }
 		if v, reason := Decide(d); v != Run && !differs {

@@ -30,7 +30,7 @@ type DecideInput struct {
 	// the fingerprints differ. Nil, or nothing returned: not known.
 	Old func() []fp.Part
 	// Parts are all parts of the task now: its own and the engine's. Nil if
-	// they cannot be made yet, because Unknown[0] never had an output.
+	// nothing is known of them, which a good record makes Maybe.
 	Parts *fp.Parts
 	// Unknown are the kinds it needs whose outputs may still change in this
 	// build. Empty when a build decides; a plan knows only recorded outputs.
@@ -135,7 +135,7 @@ func changed(in *DecideInput) (Verdict, string) {
 	}
 	changes := Diff(old, in.Parts.List())
 	if len(in.Unknown) > 0 {
-		changes = slices.DeleteFunc(changes, func(c PartChange) bool { return !certain(in, c.Label) })
+		changes = slices.DeleteFunc(changes, func(c PartChange) bool { return !certain(in, &c) })
 		if len(changes) == 0 {
 			return NotSelected, ""
 		}
@@ -145,11 +145,11 @@ func changed(in *DecideInput) (Verdict, string) {
 
 // certain reports whether a difference in a part stays whatever the unknown
 // upstreams will declare.
-func certain(in *DecideInput, label string) bool {
-	class, rest, _ := strings.Cut(label, ":")
+func certain(in *DecideInput, c *PartChange) bool {
+	class, rest, _ := strings.Cut(c.Label, ":")
 	switch class {
-	case "need":
-		return !slices.Contains(in.Unknown, rest)
+	case "need": // one that was not needed before, or is no more, is certain
+		return c.Added || c.Removed || !slices.Contains(in.Unknown, rest)
 	case "file", "secret", "out":
 		return !in.Derived
 	}

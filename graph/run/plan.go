@@ -78,7 +78,7 @@ func (p *Plan) Changes(ctx context.Context, t graph.Task) ([]PartChange, error) 
 	if err != nil || recs[0] == nil {
 		return nil, err
 	}
-	in, err := p.book.inputs(t, nil)
+	in, err := p.book.inputs(t, nil, false)
 	if err != nil || in.parts == nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (p *Plan) Changes(ctx context.Context, t graph.Task) ([]PartChange, error) 
 // Parts returns the labelled parts of the task now, nil if they cannot be made
 // yet.
 func (p *Plan) Parts(t graph.Task) ([]fp.Part, error) {
-	in, err := p.book.inputs(t, nil)
+	in, err := p.book.inputs(t, nil, false)
 	if err != nil || in.parts == nil {
 		return nil, err
 	}
@@ -162,40 +162,20 @@ func (p *Plan) fill(ctx context.Context, o *Options, selected graph.Set) error {
 
 func (p *Plan) decide(ctx context.Context, o *Options, t graph.Task) (Verdict, string, graph.Task, error) {
 	b := p.book
-	if u := p.blockedBy(t); u >= 0 {
-		return IsBlocked, "needs " + b.g.Name(u), u, nil
-	}
 	d := DecideInput{
 		Record: b.kept[t], Now: o.Now,
 		Forced: o.Force && o.Selection.Named.Has(t),
 		Spared: spared(o, b.g.Kind(t)),
 	}
-	because := graph.Task(-1)
-	unknown := func(u graph.Task) bool {
-		if v := p.Verdicts[u]; v != Run && v != Maybe {
-			return false
+	if d.Spared == "" {
+		if u := p.blockedBy(t); u >= 0 {
+			return IsBlocked, "needs " + b.g.Name(u), u, nil
 		}
-		if because < 0 {
-			because = u
-		}
-		if id := b.g.Kind(u).ID(); !slices.Contains(d.Unknown, id) {
-			d.Unknown = append(d.Unknown, id)
-		}
-		return true
 	}
-	in, err := b.inputs(t, func(u graph.Task, own bool) {
-		if unknown(u) && own {
-			d.Derived = true
-		}
-	})
-	if err != nil {
+	because, err := p.inputs(t, &d)
+	if err != nil && d.Spared == "" {
 		return IsBlocked, err.Error(), -1, nil
 	}
-	if in.missing >= 0 {
-		because = in.missing
-		d.Unknown = []string{b.g.Kind(in.missing).ID()}
-	}
-	d.Parts = in.parts
 	if err := p.seen(ctx, t, &d); err != nil {
 		return 0, "", -1, err
 	}
@@ -207,6 +187,38 @@ func (p *Plan) decide(ctx context.Context, o *Options, t graph.Task) (Verdict, s
 		v = IsSpared
 	}
 	return v, reason, because, nil
+}
+
+// inputs fills in the parts as far as they are known, and which upstreams may
+// still change them. It returns the first of those, or -1.
+func (p *Plan) inputs(t graph.Task, d *DecideInput) (because graph.Task, err error) {
+	because = -1
+	b := p.book
+	if !d.Record.Good() { // it runs, whatever the parts are
+		return -1, nil
+	}
+	unknown := func(u graph.Task) {
+		if because < 0 {
+			because = u
+		}
+		if id := b.g.Kind(u).ID(); !slices.Contains(d.Unknown, id) {
+			d.Unknown = append(d.Unknown, id)
+		}
+	}
+	in, err := b.inputs(t, func(u graph.Task, own bool) {
+		if v := p.Verdicts[u]; v == Run || v == Maybe || !b.kept[u].Ran() {
+			unknown(u)
+			d.Derived = d.Derived || own
+		}
+	}, true)
+	if in.missing >= 0 {
+		unknown(in.missing)
+		if err != nil {
+			return because, nil // nothing is known of the parts
+		}
+	}
+	d.Parts = in.parts
+	return because, err
 }
 
 // seen fills in what was observed and how to get at the old parts. The record

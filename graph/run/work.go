@@ -55,7 +55,9 @@ type Result struct {
 // Work is what the engine asks of whoever knows what tasks do.
 type Work interface {
 	// Input is pure and quick: same config, allocation and upstream outputs,
-	// same parts. It is called only when every needed output is known.
+	// same parts. A build calls it only when every needed output is known. A
+	// plan may call it before, to learn which of the other parts changed; an
+	// error then means no more than that this is not known.
 	Input(t graph.Task, up Upstream) (Input, error)
 	// Look compares a good record with what is there now. It must not change
 	// anything.

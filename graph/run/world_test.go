@@ -39,8 +39,10 @@ type world struct {
 	holding map[string]string // guard -> host of the tasks that run
 	broken  map[string]string // guard -> host whose task failed
 	guarded bool
-	hook    func(name string) // inside Do, unlocked
-	kill    *killer
+	// planning says that outputs may be missing.
+	planning bool
+	hook     func(name string) // inside Do, unlocked
+	kill     *killer
 }
 
 func newWorld(g *graph.Graph) *world {
@@ -82,8 +84,8 @@ func (w *world) Input(t graph.Task, up run.Upstream) (run.Input, error) {
 	for u, need := range w.g.Needs(t) {
 		if need.Quorum == graph.All && !need.After {
 			o, ok := up(u)
-			if !ok {
-				return run.Input{}, fmt.Errorf("bug: asked before %s has an output", w.g.Name(u))
+			if !ok && !w.planning {
+				w.wrong = append(w.wrong, w.g.Name(t)+" is asked for inputs before "+w.g.Name(u)+" has an output")
 			}
 			value += " " + w.g.Name(u) + "=" + o["v"]
 		}
