@@ -182,14 +182,32 @@ func (w *Work) Look(ctx context.Context, t graph.Task, rec *fp.Record) (run.Look
 		}
 	}
 	k := w.kinds[w.b.Graph.KindIndex(t)]
+	if k.watch == nil {
+		return run.Look{}, nil
+	}
 	w.mu.Lock()
 	in, ok := w.inputs[t]
 	w.mu.Unlock()
-	if k.watch == nil || !ok {
-		return run.Look{}, nil
+	if !ok {
+		// A plan looks before it asks for inputs; what the records handed over
+		// makes the ones the record was written with.
+		made, err := w.Input(t, w.recorded)
+		if err != nil {
+			return run.Look{}, nil //nolint:nilerr // whoever asks for the inputs hears of it
+		}
+		in = made.Value
 	}
 	now := k.watch(in, &world)
 	return run.Look{Drift: driftOfNotes(rec.Observed, now)}, nil
+}
+
+// recorded is the output of a task's last good run.
+func (w *Work) recorded(t graph.Task) (fp.Output, bool) {
+	rec := w.b.Records(t)
+	if !rec.Good() {
+		return nil, false
+	}
+	return rec.Output, true
 }
 
 // readFacts asks one host for everything its records observed.

@@ -293,3 +293,36 @@ func TestPublicKey(t *testing.T) {
 		}
 	}
 }
+
+// TestDriftIsSeenBeforeInputsAreAskedFor: a plan looks first. An interface that
+// lost a peer is drift of its mesh task then too, and so is a removed rule.
+func TestDriftIsSeenBeforeInputsAreAskedFor(t *testing.T) {
+	c := newCluster(t, topologies["1+0"])
+	record := func(task graph.Task) *fp.Record {
+		out, _ := c.output(task)
+		return &fp.Record{Status: fp.Done, Output: out, Observed: map[string]string{}}
+	}
+	w, err := tasks.NewWork(tasks.Binding{
+		Graph: c.g, Kinds: c.kinds, View: c.view, Records: record, Inventory: &remote.Inventory{},
+		Facts: map[string]*remote.Facts{"master-1": {}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]struct{ key, was, drift string }{
+		MeshKind + "/master-1":             {"wg:hk0", "1234", "wg:hk0 is down, was 1234"},
+		provision.FirewallKind:             {"cloud:firewall", "1234", "cloud:firewall is missing, was 1234"},
+		provision.ServerKind + "/master-1": {"cloud:server", "7", "cloud:server is missing, was 7"},
+	} {
+		task, ok := c.g.Lookup(name)
+		if !ok {
+			t.Fatalf("no task %s", name)
+		}
+		rec := record(task)
+		rec.Observed[want.key] = want.was
+		look, err := w.Look(t.Context(), task, rec)
+		if err != nil || look.Drift != want.drift {
+			t.Errorf("%s: %+v %v, want drift %q", name, look, err, want.drift)
+		}
+	}
+}
