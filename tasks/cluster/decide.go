@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"hk/tasks/spec"
 )
 
 // Action is what a build may do.
@@ -259,6 +261,7 @@ func noSuchRun(s *Situation) (Decision, bool) {
 		return Decision{}, false
 	}
 	d := refuse(ExitUsage, "config", "%s has no open run %s to abandon", s.Name, s.Ask.Abandon)
+	d.Hints = []string{"leave --abandon out: no run is open"}
 	if s.Intent != nil {
 		d.Hints = []string{"the open run is " + s.Intent.RunID}
 	}
@@ -330,8 +333,8 @@ func (s *Situation) askRemoval(gone []string) Decision {
 func immutable(s *Situation) (Decision, bool) {
 	var bad []string
 	for _, c := range s.Diff {
-		if c.Class == Immutable {
-			bad = append(bad, c.String()+": "+c.why())
+		if c.Class == spec.Immutable {
+			bad = append(bad, c.String()+": "+c.reason())
 		}
 	}
 	if len(bad) == 0 {
@@ -434,7 +437,7 @@ func needsConsent(s *Situation) (Decision, bool) {
 	}
 	resumes := s.Intent != nil && s.Intent.Digest == s.ConfigDigest
 	d := Decision{Action: AskFirst, Exit: ExitConsent, World: "config"}
-	if asks := consentable(s.Diff); len(asks) > 0 && !resumes {
+	if asks := s.Diff; len(asks) > 0 && !resumes {
 		d.Message = fmt.Sprintf("the config of %s differs from the applied one", s.Name)
 		for _, c := range asks {
 			d.Details = append(d.Details, c.String())
@@ -480,7 +483,7 @@ func consented(s *Situation) (Decision, bool) {
 			Message: fmt.Sprintf("going on with run %s of %s", s.Intent.RunID, s.Name),
 		}, true
 	}
-	if s.Ask.Update && (len(consentable(s.Diff)) > 0 || len(s.Ask.Recipes) > 0 || len(s.unwanted()) > 0 || s.Intent != nil) {
+	if s.Ask.Update && (len(s.Diff) > 0 || len(s.Ask.Recipes) > 0 || len(s.unwanted()) > 0 || s.Intent != nil) {
 		return Decision{Action: Change, Consented: true, Remove: s.unwanted(), Message: "changing " + s.Name}, true
 	}
 	if len(s.Ask.Forced) > 0 {

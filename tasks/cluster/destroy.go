@@ -133,28 +133,43 @@ func (s *Session) Destroy(ctx context.Context, told func(Object)) error {
 	if told == nil {
 		told = func(Object) {}
 	}
-	err := s.destroy(ctx, told)
-	return errors.Join(err, s.release())
+	begun, err := s.destroy(ctx, told)
+	how := (*Lease).Release
+	if err != nil && begun {
+		how = (*Lease).Expire // the next one must see that it was begun here
+	}
+	return errors.Join(err, s.giveBack(how))
 }
 
-func (s *Session) destroy(ctx context.Context, told func(Object)) error {
+func (s *Session) destroy(ctx context.Context, told func(Object)) (begun bool, err error) {
 	if s.Found() == nil {
 		if _, err := s.Discover(ctx, Look{NoHosts: true}); err != nil {
-			return err
+			return begun, err
 		}
 	}
 	// Planned before the lock is taken, too: afterwards a lock with our UID is
 	// there in any project, the wrong one included.
-	if _, err := s.PlanDestroy(); err != nil {
-		return err
-	}
-	ctx, _, err := s.lock(ctx, Look{NoHosts: true})
+	first, err := s.PlanDestroy()
 	if err != nil {
-		return err
+		return begun, err
+	}
+	if len(first.Objects) == 0 && first.Unit != "" {
+		// Nothing but the unit is left. It goes before the old lock does, which
+		// alone tells that the rest was here.
+		if l := s.Found().Lock; l != nil && !l.Expired {
+			return begun, locked(s.o.Name, l)
+		}
+		if err := s.retire(); err != nil {
+			return begun, err
+		}
+	}
+	ctx, _, err = s.lock(ctx, Look{NoHosts: true})
+	if err != nil {
+		return begun, err
 	}
 	p, err := s.PlanDestroy() // on what was seen under the lease
 	if err != nil {
-		return err
+		return begun, err
 	}
 	if u := s.Unit(); u != nil {
 		err := u.change(func(st *state) error {
@@ -165,22 +180,27 @@ func (s *Session) destroy(ctx context.Context, told func(Object)) error {
 			return nil
 		})
 		if err != nil {
-			return err
+			return begun, err
 		}
+		begun = true
 	}
 	if err := s.deleteAll(ctx, p.Objects, told); err != nil {
-		return err
+		return begun, err
 	}
 	// An answer may have lied, and a create of before may have come late.
 	inv, err := s.cloud.Inventory(ctx)
 	if err != nil {
-		return fmt.Errorf("making sure that nothing of %s is left: %w", s.o.Name, err)
+		return begun, fmt.Errorf("making sure that nothing of %s is left: %w", s.o.Name, err)
 	}
 	if left := objects(Mine(inv, p.UID)); len(left) > 0 {
-		return fmt.Errorf("%s (%d) and %d more objects of %s are still there; run the same command again", left[0].Kind, left[0].ID, len(left)-1, s.o.Name)
+		return begun, fmt.Errorf("%s (%d) and %d more objects of %s are still there; run the same command again", left[0].Kind, left[0].ID, len(left)-1, s.o.Name)
 	}
-	u := s.Unit()
-	if u == nil {
+	return begun, s.retire()
+}
+
+// retire moves the credential unit away, if there is one.
+func (s *Session) retire() error {
+	if s.Unit() == nil {
 		return nil
 	}
 	now := s.o.World.Clock().UTC().Format("20060102T150405Z")

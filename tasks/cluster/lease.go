@@ -374,9 +374,20 @@ func (l *Lease) lose(err error) error {
 // Generation is what hosts compare: they refuse an older one.
 func (l *Lease) Generation() uint64 { return l.generation }
 
-// Release stops renewing and deletes the lock object, if it is still ours. A
-// lease that was lost leaves the other's alone.
-func (l *Lease) Release(ctx context.Context) error {
+// Expire ends the lease and leaves its object, as one that is over: what a
+// destroy that failed half-way leaves to say that it was begun in this project.
+func (l *Lease) Expire(ctx context.Context) error {
+	if err := l.end(); err != nil {
+		return err
+	}
+	if err := l.o.Cloud.LabelFirewall(ctx, l.id, l.labels(l.since.Add(-time.Second))); err != nil {
+		return fmt.Errorf("ending the lock of %s (it ends by itself in %s): %w", l.o.Cluster, leaseTime, err)
+	}
+	return nil
+}
+
+// end stops renewing; an error if the lease was lost before.
+func (l *Lease) end() error {
 	l.once.Do(func() { close(l.stop) })
 	<-l.done
 	l.mu.Lock()
@@ -386,8 +397,14 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	l.cancel(nil)
-	if lost != nil {
-		return lost
+	return lost
+}
+
+// Release stops renewing and deletes the lock object, if it is still ours. A
+// lease that was lost leaves the other's alone.
+func (l *Lease) Release(ctx context.Context) error {
+	if err := l.end(); err != nil {
+		return err
 	}
 	if err := l.o.Cloud.DeleteFirewall(ctx, l.id); err != nil {
 		return fmt.Errorf("releasing the lock of %s (it ends by itself in %s): %w", l.o.Cluster, leaseTime, err)

@@ -98,7 +98,7 @@ func (s *Session) Preflight(ctx context.Context, o PreflightOptions) (*Preflight
 		p.fail("catalog", ExitCloud, "cloud", fmt.Sprintf("the catalog cannot be read: %v", err))
 		return p, nil
 	}
-	g := gates{p: p, c: c, f: f, cat: cat, create: s.toCreate(o.Live)}
+	g := gates{p: p, c: c, f: f, cat: cat, wanted: s.Wanted(), create: s.toCreate(o.Live)}
 	g.sshKey(o)
 	g.names()
 	g.locations()
@@ -110,7 +110,7 @@ func (s *Session) Preflight(ctx context.Context, o PreflightOptions) (*Preflight
 	if o.Live {
 		g.budget(s.o.World.Cloud.Usage())
 	}
-	p.Cost = g.cost(s.Wanted())
+	p.Cost = g.cost()
 	return p, nil
 }
 
@@ -144,6 +144,7 @@ type gates struct {
 	c      *spec.Cluster
 	f      *Found
 	cat    *remote.Catalog
+	wanted []spec.Host
 	create []spec.Host
 }
 
@@ -314,7 +315,7 @@ func (g *gates) networks() {
 }
 
 func (g *gates) limits() {
-	private, wanted := 0, Wanted(g.c)
+	private, wanted := 0, g.wanted
 	groups := map[string]bool{}
 	for i := range wanted {
 		if wanted[i].Private {
@@ -367,7 +368,7 @@ func (g *gates) budget(u remote.Usage) {
 }
 
 // cost adds up monthly prices. One price that is not known makes a sum unknown.
-func (g *gates) cost(wanted []spec.Host) *Cost {
+func (g *gates) cost() *Cost {
 	c := &Cost{Currency: g.cat.Currency}
 	before, after := 0.0, 0.0
 	bok, aok := true, true
@@ -385,8 +386,8 @@ func (g *gates) cost(wanted []spec.Host) *Cost {
 		p, ok := g.cat.LBTypes[l.Type][l.Location]
 		before, bok = before+p, bok && ok
 	}
-	for i := range wanted {
-		p, ok := price(wanted[i].Type, wanted[i].Location)
+	for i := range g.wanted {
+		p, ok := price(g.wanted[i].Type, g.wanted[i].Location)
 		after, aok = after+p, aok && ok
 	}
 	if g.c.Endpoint.Kind() == spec.EndpointLoadBalancer {

@@ -24,6 +24,7 @@ type Options struct {
 	// Spec and Lock are the config file and the lock file; nil: the applied ones
 	// of the credential unit.
 	Spec     *spec.Cluster
+	Source   *spec.Source // of Spec, for line numbers; may be nil
 	LockText []byte
 	// SSHKey is the operator's public key, in authorized_keys form.
 	SSHKey string
@@ -140,7 +141,7 @@ func (s *Session) setUnit(u *Unit) error {
 	}
 	var hosts []spec.Host
 	if want != nil {
-		hosts = Wanted(want)
+		hosts = spec.Expand(want, spec.Allocate(nil, spec.Names(want))) // indices to be replaced
 	}
 	s.mu.Lock()
 	s.unit, s.applied, s.want, s.wanted = u, applied, want, hosts
@@ -223,15 +224,14 @@ func (s *Session) Hosts() ([]spec.Host, error) {
 	if c == nil {
 		return nil, nil
 	}
-	wanted := s.Wanted()
-	alloc, err := s.allocate(wanted)
+	alloc, err := s.allocate(c)
 	if err != nil {
 		return nil, err
 	}
-	return Layout(c, wanted, alloc)
+	return layout(c, alloc)
 }
 
-func (s *Session) allocate(wanted []spec.Host) (map[string]int, error) {
+func (s *Session) allocate(c *spec.Cluster) (map[string]int, error) {
 	var have map[string]int
 	var servers []remote.Server
 	if u := s.Unit(); u != nil {
@@ -242,7 +242,7 @@ func (s *Session) allocate(wanted []spec.Host) (map[string]int, error) {
 			servers = f.Ours.Servers
 		}
 	}
-	return Allocate(wanted, have, servers)
+	return allocate(spec.Names(c), have, servers)
 }
 
 // Found is the last look; nil before the first.
@@ -306,7 +306,7 @@ func (s *Session) Situation(ask Ask) Situation {
 	if c := s.Spec(); c != nil {
 		st.ConfigDigest = ConfigDigest(c)
 		if a := s.Applied(); a != nil {
-			st.Diff = DiffConfig(a, c)
+			st.Diff = diffConfig(a, c, s.o.Source)
 		}
 	}
 	if f == nil {
@@ -437,22 +437,13 @@ func (s *Session) nonce() (string, error) {
 // Close releases the lease, if one is held, and closes what was opened. The
 // hosts themselves belong to the world.
 func (s *Session) Close() error {
-	s.mu.Lock()
-	l := s.lease
-	s.lease = nil
-	s.mu.Unlock()
 	s.cmu.Lock()
 	etcd := s.etcd
 	s.etcd, s.kube = nil, nil
 	s.cmu.Unlock()
-	var errs []error
+	var err error
 	if etcd != nil {
-		errs = append(errs, etcd.Close())
+		err = etcd.Close()
 	}
-	if l != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		errs = append(errs, l.Release(ctx))
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, s.giveBack((*Lease).Release))
 }

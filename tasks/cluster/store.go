@@ -43,6 +43,7 @@ const maxFile = 4 << 20
 // 0600.
 type Dir struct {
 	units, retired string
+	swept          sync.Map // units whose directories were swept
 	// step is called before each change of the file system; an error stops
 	// there, as a crash would. Tests use it; nil does nothing.
 	step func(what string) error
@@ -119,6 +120,7 @@ func (d *Dir) Create(unit string, files map[string][]byte) error {
 	if err := os.MkdirAll(d.units, 0o700); err != nil {
 		return stateError("making", d.units, err)
 	}
+	sweep(d.units, "."+unit+".new-")
 	tmp, err := os.MkdirTemp(d.units, "."+unit+".new-")
 	if err != nil {
 		return stateError("writing to", d.units, err)
@@ -153,6 +155,20 @@ func (d *Dir) Create(unit string, files map[string][]byte) error {
 	return stateError("writing", d.units, syncDir(d.units))
 }
 
+// sweep removes what interrupted writes left: names that are never read, with
+// secrets in them. Only one hk writes a unit at a time.
+func sweep(dir, prefix string) {
+	es, err := os.ReadDir(dir)
+	if err != nil {
+		return // whoever writes there next says so
+	}
+	for _, e := range es {
+		if strings.HasPrefix(e.Name(), prefix) {
+			_ = os.RemoveAll(filepath.Join(dir, e.Name())) // best effort
+		}
+	}
+}
+
 func isNotEmpty(dir string) bool {
 	es, err := os.ReadDir(dir)
 	return err == nil && len(es) > 0
@@ -163,6 +179,9 @@ func (d *Dir) Replace(unit, file string, data []byte) error {
 	dir := d.Place(unit)
 	if err := d.at("replace " + file); err != nil {
 		return err
+	}
+	if _, swept := d.swept.LoadOrStore(unit, true); !swept {
+		sweep(dir, ".")
 	}
 	err := renameio.WriteFile(filepath.Join(dir, file), data, 0o600,
 		renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))

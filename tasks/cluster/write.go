@@ -44,13 +44,14 @@ type Written struct {
 func (s *Session) Write(ctx context.Context, ask Ask, look Look) (*Written, error) {
 	w, err := s.write(ctx, ask, look)
 	if err != nil {
-		return nil, errors.Join(err, s.release())
+		return nil, errors.Join(err, s.giveBack((*Lease).Release))
 	}
 	return w, nil
 }
 
-// release gives the lease back after a write step that came to nothing.
-func (s *Session) release() error {
+// giveBack ends the lease, if one is held. It works after the command's context
+// has ended.
+func (s *Session) giveBack(how func(*Lease, context.Context) error) error {
 	s.mu.Lock()
 	l := s.lease
 	s.lease = nil
@@ -60,7 +61,7 @@ func (s *Session) release() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	return l.Release(ctx)
+	return how(l, ctx)
 }
 
 func (s *Session) write(ctx context.Context, ask Ask, look Look) (*Written, error) {
@@ -158,14 +159,14 @@ func (s *Session) createUnit() error {
 	if err != nil {
 		return err
 	}
-	alloc, err := Allocate(s.Wanted(), nil, nil)
+	alloc, err := allocate(spec.Names(c), nil, nil)
 	if err != nil {
 		return err
 	}
-	if _, err := Layout(c, s.Wanted(), alloc); err != nil {
+	if _, err := layout(c, alloc); err != nil {
 		return err
 	}
-	text, err := ConfigText(c)
+	text, err := spec.Marshal(c)
 	if err != nil {
 		return err
 	}
@@ -191,14 +192,14 @@ func (s *Session) updateUnit(ask Ask, d *Decision) error {
 	if c == nil {
 		return errors.New("bug: a build without a config")
 	}
-	alloc, err := s.allocate(s.Wanted())
+	alloc, err := s.allocate(c)
 	if err != nil {
 		return err
 	}
-	if _, err := Layout(c, s.Wanted(), alloc); err != nil {
+	if _, err := layout(c, alloc); err != nil {
 		return err
 	}
-	text, err := ConfigText(c)
+	text, err := spec.Marshal(c)
 	if err != nil {
 		return err
 	}
@@ -259,7 +260,7 @@ func (s *Session) Finish(ctx context.Context, o Outcome) (warnings []string, err
 		return nil, nil
 	}
 	if o.OK && c != nil {
-		text, err := ConfigText(c)
+		text, err := spec.Marshal(c)
 		if err != nil {
 			return nil, err
 		}
