@@ -51,17 +51,19 @@ func cniKind() tasks.Kind {
 		Needs: kubenode.OnHost(kubenode.Same(kubenode.PrepareKind)),
 		Title: "pod network",
 	}, tasks.Def[cniIn]{
-		When: func(c *spec.Cluster) bool { return c.CNI == cniMesh },
-		Inputs: func(v *tasks.View) (cniIn, error) {
-			carrier, err := strconv.Atoi(v.Out(kubenode.SSHKind)["mtu"])
-			if err != nil {
-				return cniIn{}, errors.New("first contact handed over no MTU")
-			}
-			n := &v.Spec.Network
-			return cniIn{PodCIDR: v.Host.PodCIDR, MTU: carrier - network.Overhead, Pods: n.Pods, Mesh: n.Mesh, Services: n.Services}, nil
-		},
+		When:     func(c *spec.Cluster) bool { return c.CNI == cniMesh },
+		Inputs:   cniInputs,
 		Declared: cniState,
 	})
+}
+
+func cniInputs(v *tasks.View) (cniIn, error) {
+	carrier, err := strconv.Atoi(v.Out(kubenode.SSHKind)["mtu"])
+	if err != nil {
+		return cniIn{}, errors.New("first contact handed over no MTU")
+	}
+	n := &v.Spec.Network
+	return cniIn{PodCIDR: v.Host.PodCIDR, MTU: carrier - network.Overhead, Pods: n.Pods, Mesh: n.Mesh, Services: n.Services}, nil
 }
 
 func cniState(in cniIn) remote.HostState {

@@ -39,17 +39,7 @@ func externalKind() tasks.Kind {
 	}, tasks.Def[externalIn]{
 		When:   func(c *spec.Cluster) bool { return c.Endpoint.Kind() == spec.EndpointLoadBalancer },
 		Inputs: externalInputs,
-		Run: func(ctx context.Context, in externalIn, e *tasks.Env) error {
-			lb, err := e.Cloud.LoadBalancer(ctx, in.ID)
-			if err != nil {
-				return err
-			}
-			if digest(lb) == in.want() {
-				return nil
-			}
-			lb.Services, lb.Targets = in.services(), in.targets()
-			return e.Cloud.SetLoadBalancer(ctx, *lb)
-		},
+		Run:    runExternal,
 		Verify: verifyExternal,
 		Watch: func(in externalIn, w *tasks.World) map[string]string {
 			if w.Inventory == nil {
@@ -64,6 +54,20 @@ func externalKind() tasks.Kind {
 	})
 }
 
+// runExternal writes services and targets, if they differ.
+func runExternal(ctx context.Context, in externalIn, e *tasks.Env) error {
+	lb, err := e.Cloud.LoadBalancer(ctx, in.ID)
+	if err != nil {
+		return err
+	}
+	if digest(lb) == in.want() {
+		return nil
+	}
+	lb.Services, lb.Targets = in.services(), in.targets()
+	return e.Cloud.SetLoadBalancer(ctx, *lb)
+}
+
+// watchLB is the observed key of what the load balancer does.
 const watchLB = "cloud:lb"
 
 func externalInputs(v *tasks.View) (externalIn, error) {

@@ -11,6 +11,7 @@ import (
 
 	"hk/remote"
 	"hk/tasks"
+	"hk/tasks/host"
 )
 
 // Deadlines of waiting for a Node.
@@ -135,6 +136,29 @@ func Standing(ctx context.Context, e *tasks.Env, name, providerID string) (bool,
 		return false, err
 	}
 	return n.ProviderID == providerID, nil
+}
+
+// RegisterAgain restarts a running kubelet whose Node object is gone: it
+// registers only when it starts. Without an API to ask there is nothing to do;
+// the verification says what is missing.
+func RegisterAgain(ctx context.Context, e *tasks.Env, name string) error {
+	k, err := e.Kube()
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	ctx2, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if _, err := k.Node(ctx2, name); !errors.Is(err, remote.ErrNotFound) {
+		return ctx.Err()
+	}
+	r, err := e.Host.Exec(ctx, remote.Command{Argv: []string{"systemctl", "restart", host.KubeletUnit}, Timeout: time.Minute})
+	if err != nil {
+		return err
+	}
+	if r.Code != 0 {
+		return fmt.Errorf("restarting %s: exit code %d: %s", host.KubeletUnit, r.Code, strings.TrimSpace(string(r.Stderr)))
+	}
+	return nil
 }
 
 // hasTaint compares key, value and effect.

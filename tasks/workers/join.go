@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,8 +103,11 @@ func runJoin(ctx context.Context, in joinIn, e *tasks.Env) error {
 			return err
 		}
 	}
-	_, err = e.Host.Apply(ctx, kubenode.Now(joinState()))
-	return err
+	applied, err := e.Host.Apply(ctx, kubenode.Now(joinState()))
+	if err != nil || !member || slices.Contains(applied.Restarted, host.KubeletUnit) {
+		return err
+	}
+	return kubenode.RegisterAgain(ctx, e, in.Node)
 }
 
 // isMember reports that the host has joined and its own credential is good:
