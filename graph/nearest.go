@@ -37,25 +37,30 @@ func Nearest(word string, words []string) []string {
 	return out
 }
 
-// distance is the Levenshtein distance in bytes; the words are ASCII.
+// distance is the number of letters to insert, remove, replace or swap with
+// the next one (Levenshtein, with neighbours swapped counted once). In bytes;
+// the words are ASCII.
 func distance(a, b string) int {
+	before, above := make([]int, len(b)+1), make([]int, len(b)+1)
 	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	for j := range above {
+		above[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
 		row[0] = i + 1
 		for j := range len(b) {
-			change := diagonal
+			change := above[j]
 			if a[i] != b[j] {
 				change++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+			row[j+1] = min(change, above[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
 		}
+		before, above, row = above, row, before
 	}
-	return row[len(b)]
+	return above[len(b)]
 }
 
 func hint(id string, byID map[string]*Kind) string {
