@@ -46,7 +46,7 @@ type meshIn struct {
 	Pods     string `part:"config:network.pods"`
 	MTU      int    `part:"out:mtu"` // of the mesh
 	Public   string `part:"out:keys.public"`
-	Set      string `part:"out:peers.set"`
+	Set      string `part:"file:peers"` // its digest
 	Template string `part:"file:hk0.conf-template"`
 }
 
