@@ -29,7 +29,7 @@ func (c *Client) Members(ctx context.Context) ([]remote.Member, error) {
 		}
 		out = nil
 		for _, m := range r.Members {
-			out = append(out, remote.Member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, Learner: m.IsLearner})
+			out = append(out, remote.Member{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, Learner: m.IsLearner, Started: len(m.ClientURLs) > 0})
 		}
 		return nil
 	})

@@ -215,7 +215,7 @@ func (e *Etcd) Members(ctx context.Context) ([]remote.Member, error) {
 	var out []remote.Member
 	err := e.read(ctx, "members", "", true, func(_ *tx, c etcdCluster, _ *etcdMember) error {
 		for _, m := range c.Members {
-			rm := remote.Member{ID: m.ID, Name: m.Name, PeerURLs: []string{m.Peer}, Learner: m.Learner}
+			rm := remote.Member{ID: m.ID, Name: m.Name, PeerURLs: []string{m.Peer}, Learner: m.Learner, Started: m.Server != 0}
 			if m.Server == 0 {
 				rm.Name = ""
 			}
