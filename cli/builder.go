@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -364,9 +363,8 @@ func (b *builder) write(ctx context.Context, d *discovery) (err error) {
 }
 
 func (b *builder) holder() cache.Holder {
-	host, _ := os.Hostname() // for people; "" is fine
 	return cache.Holder{
-		PID: os.Getpid(), Host: host, User: b.a.getenv("USER"), Command: b.commandLine(), Run: b.runID, Started: b.start,
+		PID: pid(), Host: hostName(), User: b.a.getenv("USER"), Command: b.commandLine(), Run: b.runID, Started: b.start,
 	}
 }
 

@@ -6,12 +6,16 @@ import ucli "github.com/urfave/cli/v2"
 // than listed and empty.
 func (a *app) commands() []*ucli.Command {
 	return []*ucli.Command{
-		a.cmdInit(), a.cmdBuild(),
-		a.cmdPhases(), a.cmdHistory(), a.cmdLogs(),
+		a.cmdInit(), a.cmdPlan(), a.cmdBuild(),
+		a.cmdExplain(), a.cmdStatus(), a.cmdWait(), a.cmdPhases(), a.cmdPreflight(), a.cmdConfig(), a.cmdHistory(), a.cmdLogs(),
+		a.cmdKubeconfig(), a.cmdSSH(), a.cmdEtcd(), a.cmdCerts(), a.cmdDestroy(), a.cmdUnlock(),
 		a.cmdLab(),
+		a.cmdCache(),
 		a.cmdHelp(a.commands), a.cmdCompletion(), a.cmdVersion(),
 	}
 }
 
 // handlesSignals names the commands that stop at a safe point of their own.
-func handlesSignals(c *ucli.Command) bool { return c != nil && (c.Name == "build" || c.Name == "destroy") }
+func handlesSignals(c *ucli.Command) bool {
+	return c != nil && (c.Name == "build" || c.Name == "destroy")
+}

@@ -30,14 +30,8 @@ func (s *site) readLock() error {
 // copy in the credential unit, else one resolved now. It is written by saveLock
 // only, in the write step.
 func (s *site) ensureLock(ctx context.Context) error {
-	if s.lock == nil {
-		if text := s.sess.LockText(); len(text) > 0 {
-			l, err := spec.ParseLock(text, s.name+".lock.yaml of the credential unit")
-			if err != nil {
-				return err
-			}
-			s.lock, s.fresh = l, true
-		}
+	if err := s.lockFromUnit(); err != nil {
+		return err
 	}
 	if s.lock != nil && s.lock.Kubernetes == s.cfg.Kubernetes.Version {
 		return nil
@@ -51,7 +45,7 @@ func (s *site) ensureLock(ctx context.Context) error {
 	}
 	s.tell("resolving what is downloaded: Kubernetes " + v.Kubernetes + ", etcd " + v.Etcd + ", containerd " + v.Containerd)
 	l, err := host.ResolveLock(ctx, host.Resolve{
-		Versions: v, Arches: host.Arches(s.cfg), Mirror: s.effective().Mirrors.Artifacts, Fetch: fetchURL, Now: s.a.now(),
+		Versions: v, Arches: host.Arches(s.cfg), Mirror: s.effective().Mirrors.Artifacts, Fetch: s.world.fetch, Now: s.a.now(),
 		Progress: s.progress(),
 	})
 	if err != nil {
@@ -130,4 +124,22 @@ func fetchOnce(ctx context.Context, url string) (body io.ReadCloser, size int64,
 		return nil, 0, resp.StatusCode >= 500, fmt.Errorf("%s: %s", url, resp.Status)
 	}
 	return resp.Body, resp.ContentLength, false, nil
+}
+
+// lockFromUnit takes the credential unit's copy where there is no lock file
+// beside the config.
+func (s *site) lockFromUnit() error {
+	if s.lock != nil {
+		return nil
+	}
+	text := s.sess.LockText()
+	if len(text) == 0 {
+		return nil
+	}
+	l, err := spec.ParseLock(text, "lock.yaml of the credential unit")
+	if err != nil {
+		return err
+	}
+	s.lock, s.fresh = l, true
+	return nil
 }

@@ -42,7 +42,7 @@ type site struct {
 	store  *cache.Bolt
 	recs   cache.Cluster // in the store
 	reader run.Recorder  // what plans and builds read: recs, or restored records
-	tell   func(string) // lines for people
+	tell   func(string)  // lines for people
 	so     siteOptions
 
 	kinds []tasks.Kind
@@ -55,9 +55,10 @@ type site struct {
 
 // siteOptions say how a command opens its cluster.
 type siteOptions struct {
-	// file: the config file is needed (build, plan); otherwise the applied
-	// config is used and the file only where nothing is known of the cluster.
-	file bool
+	// file: the config file is needed (build, plan). prefer: it is used if it is
+	// there (explain, graph). Otherwise the applied config is used, and the file
+	// only where nothing is known of the cluster.
+	file, prefer bool
 	// write: the command may write to the state directory.
 	write bool
 	// key is told of each key made.
@@ -113,6 +114,11 @@ func (a *app) unitStore(c *ucli.Context, home string) cluster.Store {
 // chooseConfig reads the config file, or the applied config of the unit.
 func (s *site) chooseConfig(c *ucli.Context, o siteOptions) error {
 	file := c.String("config")
+	if file == "" && o.prefer {
+		if _, err := os.Stat(s.name + ".yaml"); err == nil {
+			file = s.name + ".yaml"
+		}
+	}
 	if file == "" && !o.file {
 		applied, err := s.appliedConfig()
 		if err != nil {

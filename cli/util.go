@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"os"
+	"slices"
 
 	"hk/cache/fp"
 	"hk/tasks/spec"
@@ -30,4 +32,18 @@ func parseDigest(s string) (fp.OutputDigest, error) {
 	}
 	copy(d[:], b)
 	return d, nil
+}
+
+func sorted(words []string) []string {
+	out := slices.Clone(words)
+	slices.Sort(out)
+	return out
+}
+
+func pid() int { return os.Getpid() }
+
+// hostName is this computer's, for people; "" if it has none.
+func hostName() string {
+	h, _ := os.Hostname()
+	return h
 }

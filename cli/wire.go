@@ -14,7 +14,9 @@ import (
 	"hk/remote/hcloud"
 	"hk/remote/kube"
 	"hk/remote/lab"
+	"hk/remote/sim"
 	hkssh "hk/remote/ssh"
+	"hk/tasks/host"
 	"hk/tasks/spec"
 )
 
@@ -36,6 +38,7 @@ type world struct {
 	mirrors spec.Mirrors // used where the config names none
 	signer  ssh.Signer   // nil with an agent only
 	pubKey  string       // authorized_keys form, "" if unknown
+	fetch   host.Fetch   // opens downloads where they come from
 	calls   func() int64
 	close   func() error
 }
@@ -113,18 +116,29 @@ func (a *app) realWorld(name string, acc access, o worldOptions) (*world, error)
 			Name: name, Cloud: c, Hosts: pool, Clock: time.Now,
 			NewKube: kube.New, NewEtcd: etcd.New,
 		},
-		signer: signer, pubKey: pub,
+		signer: signer, pubKey: pub, fetch: fetchURL,
 		calls: func() int64 { return c.Usage().Calls },
 		close: pool.Close,
 	}, nil
 }
 
-// simWorld is the simulated world.
-func (a *app) simWorld(worldOptions) (*world, error) {
-	return nil, &exitError{
-		code: ExitConfig, class: classConfig, err: errors.New("cloud: sim is not built yet"),
-		hint: "use cloud: lab or cloud: hetzner",
+// simWorld is the simulated world. Its file is named in the config, relative to
+// it, so that a later process finds the world as it was left.
+func (a *app) simWorld(o worldOptions) (*world, error) {
+	signer, pub, err := loadSSHKey(o.cfg)
+	if err != nil {
+		return nil, err
 	}
+	w, err := sim.Open(sim.Options{Path: o.cfg.Sim.World})
+	if err != nil {
+		return nil, &exitError{code: ExitState, class: classState, err: err, hint: "sim.world in the config names the file; its folder must be writable"}
+	}
+	rw := w.Remote(o.lease)
+	return &world{
+		World: rw, signer: signer, pubKey: pub, fetch: sim.Fetch,
+		calls: func() int64 { return rw.Cloud.Usage().Calls },
+		close: w.Close,
+	}, nil
 }
 
 // loadSSHKey reads the operator's key. Commands that never connect do not come
