@@ -62,7 +62,7 @@ func (a *app) openWorld(o worldOptions) (*world, error) {
 		}
 		w, err := a.realWorld("lab", access{token: in.Token, endpoint: in.Endpoint}, o)
 		if err == nil {
-			w.mirrors = spec.Mirrors{Artifacts: in.Mirror, Registry: in.Registry}
+			w.mirrors = spec.Mirrors{Artifacts: in.Mirror, Registry: "http://" + in.Registry}
 		}
 		return w, err
 	case "sim":
