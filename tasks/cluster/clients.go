@@ -55,8 +55,8 @@ func (s *Session) Kube() (remote.Kube, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.kube, s.kubeKey = k, key
-	return k, nil
+	s.kube, s.kubeKey = &guardedKube{k, s.g}, key
+	return s.kube, nil
 }
 
 // External is the name of the endpoint that people use.
@@ -120,8 +120,8 @@ func (s *Session) Etcd() (remote.Etcd, error) {
 			s.notice("closing the old etcd client: " + err.Error())
 		}
 	}
-	s.etcd, s.etcdKey = e, key
-	return e, nil
+	s.etcd, s.etcdKey = &guardedEtcd{e, s.g}, key
+	return s.etcd, nil
 }
 
 // client signs a certificate for hk itself with an authority of the unit.
@@ -159,7 +159,7 @@ func (s *Session) endpoints(role string, at func(*spec.Host) (addr, name string)
 			return nil, "", err
 		}
 		addr, name := at(h)
-		out = append(out, remote.Endpoint{Host: h.Name, Addr: addr, ServerName: name, Via: via})
+		out = append(out, remote.Endpoint{Host: h.Name, Addr: addr, ServerName: name, Via: unguarded(via)})
 		r, _ := s.Unit().Host(h.Name)
 		fmt.Fprintf(&key, "%s %s %s %d\n", h.Name, addr, r.Addr, r.ServerID)
 	}

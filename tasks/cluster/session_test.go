@@ -528,8 +528,19 @@ func TestGuardAfterTheLeaseIsLost(t *testing.T) {
 	_, err2 := h.Run(ctx, remote.Job{})
 	_, err3 := h.Exec(ctx, remote.Command{})
 	_, err4 := s.cloud.CreateServer(ctx, remote.ServerSpec{})
+	k, err := s.Kube()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := s.Etcd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err6 := e.AddLearner(ctx, "")
 	_, err5 := s.hosts.Install(ctx, remote.Contact{}, nil, remote.HostIdentity{})
 	for i, err := range []error{
+		err6, e.Promote(ctx, 1), e.Remove(ctx, 1), e.Defragment(ctx, ""), e.Proof(ctx, ""),
+		k.Apply(ctx, nil), k.PatchNode(ctx, "", remote.NodePatch{}), k.DeleteNode(ctx, ""), k.Cordon(ctx, "", true), k.Delete(ctx, remote.ObjectRef{}),
 		err1, err2, err3, err4, err5, h.Journal(ctx, nil), s.cloud.DeleteServer(ctx, 1), s.cloud.LabelServer(ctx, 1, nil),
 		s.cloud.PowerOn(ctx, 1), s.cloud.AttachNetwork(ctx, 1, 1), s.cloud.DeleteNetwork(ctx, 1), s.cloud.SetFirewallRules(ctx, 1, nil),
 		s.cloud.ApplyFirewall(ctx, 1, nil), s.cloud.LabelFirewall(ctx, 1, nil), s.cloud.DeleteFirewall(ctx, 1),
