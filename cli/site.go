@@ -88,7 +88,7 @@ func (a *app) openSite(c *ucli.Context, name string, o siteOptions) (*site, erro
 	if c.Bool("verbose") {
 		log = s.tell
 	}
-	s.world, err = a.openWorld(worldOptions{cfg: s.cfg, lease: s.lease, log: log})
+	s.world, err = a.openWorld(worldOptions{cfg: s.cfg, lease: s.lease, log: log, quiet: !o.write})
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +202,7 @@ func (s *site) loadSession() error {
 		Version: version, RunID: s.runID, Holder: s.a.holder(), KeyCreated: s.so.key, Notice: s.tell,
 	}
 	if s.config != "" {
-		so.Spec = s.cfg
+		so.Spec, so.Source = s.cfg, s.src
 	}
 	if s.lock != nil {
 		text, err := spec.MarshalLock(s.lock)

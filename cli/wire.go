@@ -30,6 +30,7 @@ type worldOptions struct {
 	// lease is the generation of the lease held, 0 for none.
 	lease func() uint64
 	log   func(line string) // connections made and lost; nil drops them
+	quiet bool              // the command must not write anything
 }
 
 // world is a remote.World with what hk itself wants to know of it.
@@ -122,16 +123,20 @@ func (a *app) realWorld(name string, acc access, o worldOptions) (*world, error)
 	}, nil
 }
 
-// simWorld is the simulated world. Its file is named in the config, relative to
-// it, so that a later process finds the world as it was left.
+// simWorld is the simulated world: a file beside the config, so that it
+// outlives the process. A command that only reads makes none.
 func (a *app) simWorld(o worldOptions) (*world, error) {
+	path := o.cfg.Sim.World
+	if _, err := os.Stat(path); o.quiet && errors.Is(err, fs.ErrNotExist) {
+		path = ""
+	}
+	w, err := sim.Open(sim.Options{Path: path, Now: time.Now})
+	if err != nil {
+		return nil, &exitError{code: ExitState, class: classState, err: err, hint: "sim.world in the config names the file"}
+	}
 	signer, pub, err := loadSSHKey(o.cfg)
 	if err != nil {
-		return nil, err
-	}
-	w, err := sim.Open(sim.Options{Path: o.cfg.Sim.World})
-	if err != nil {
-		return nil, &exitError{code: ExitState, class: classState, err: err, hint: "sim.world in the config names the file; its folder must be writable"}
+		return nil, errors.Join(err, w.Close())
 	}
 	rw := w.Remote(o.lease)
 	return &world{
