@@ -4,9 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"slices"
 	"strconv"
-	"strings"
 )
 
 // Schema is the version of the canonical encoding. Raising it makes every task
@@ -52,6 +50,9 @@ type Parts struct {
 	sorted bool
 }
 
+// usualParts is room for the parts of most tasks, the engine's included.
+const usualParts = 16
+
 type part struct {
 	label string
 	value string // bytes as they enter the fingerprint
@@ -63,6 +64,9 @@ func (p *Parts) add(label, value string, shown bool) {
 		if p.list[i].label == label {
 			panic("bug: part " + label + " added twice")
 		}
+	}
+	if p.list == nil {
+		p.list = make([]part, 0, usualParts)
 	}
 	p.list = append(p.list, part{label, value, shown})
 	p.sorted = false
@@ -84,18 +88,18 @@ func (p *Parts) Digest(label string, d OutputDigest) { p.add(label, string(d[:])
 // Len is the number of parts.
 func (p *Parts) Len() int { return len(p.list) }
 
-// Clone returns a copy with room for more parts.
-func (p *Parts) Clone(more int) *Parts {
-	c := &Parts{list: make([]part, len(p.list), len(p.list)+more), sorted: p.sorted}
-	copy(c.list, p.list)
-	return c
-}
-
+// sort is an insertion sort: parts are few, mostly in order, and this is the
+// hottest loop of a build that has nothing to do.
 func (p *Parts) sort() {
-	if !p.sorted {
-		slices.SortFunc(p.list, func(a, b part) int { return strings.Compare(a.label, b.label) })
-		p.sorted = true
+	if p.sorted {
+		return
 	}
+	for i := 1; i < len(p.list); i++ {
+		for j := i; j > 0 && p.list[j].label < p.list[j-1].label; j-- {
+			p.list[j], p.list[j-1] = p.list[j-1], p.list[j]
+		}
+	}
+	p.sorted = true
 }
 
 // List returns the parts sorted by label, without their values.

@@ -133,11 +133,10 @@ func (b *book) inputs(t graph.Task, hear asked, guess bool) (in inputs, err erro
 	if in.Input, err = b.ask(t, p, hear); err != nil {
 		return in, err
 	}
-	own := in.Parts
-	if own == nil {
-		own = &fp.Parts{}
+	parts := in.Parts
+	if parts == nil {
+		parts = &fp.Parts{}
 	}
-	parts := own.Clone(2 + len(p.labels))
 	parts.Int("schema", fp.Schema)
 	parts.Int("recipe", p.recipe)
 	for i, label := range p.labels {
@@ -145,7 +144,7 @@ func (b *book) inputs(t graph.Task, hear asked, guess bool) (in inputs, err erro
 			parts.Digest(label, b.combine(b.groups[i], hear))
 		}
 	}
-	in.parts = parts
+	in.parts, in.Parts = parts, parts
 	return in, nil
 }
 

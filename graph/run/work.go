@@ -14,7 +14,8 @@ type Upstream func(graph.Task) (fp.Output, bool)
 
 // Input is what goes into one task. Parts are the kind's own (config, versions,
 // artifacts, files, secrets); the engine adds schema, recipe and the digests of
-// what the task needs. Value is the kind's own typed input, opaque here.
+// what the task needs to the same Parts, which are its from then on. Value is
+// the kind's own typed input, opaque here.
 type Input struct {
 	Parts *fp.Parts
 	Value any
