@@ -56,6 +56,8 @@ type Found struct {
 	Version               string // newest hk named by a label or the unit
 	Lock                  *LockInfo
 	Took                  time.Duration
+	// Skew is how far this computer's clock is ahead of the cloud's.
+	Skew time.Duration
 }
 
 // HostFound is what was found of one host, wanted or not.
@@ -138,6 +140,9 @@ func (s *Session) discover(ctx context.Context, look Look, inv *remote.Inventory
 	if inv == nil {
 		if f.Inventory, f.CloudErr = s.o.World.Cloud.Inventory(ctx); f.CloudErr == nil {
 			s.setAnchor(f.Inventory.Time, before)
+			if !f.Inventory.Time.IsZero() {
+				f.Skew = s.o.World.Clock().Sub(f.Inventory.Time)
+			}
 		}
 	}
 	if err := ctx.Err(); err != nil {

@@ -106,7 +106,7 @@ func (s *Session) Preflight(ctx context.Context, o PreflightOptions) (*Preflight
 	g.image()
 	g.networks()
 	g.limits()
-	g.clock(s.o.World.Clock())
+	g.clock()
 	if o.Live {
 		g.budget(s.o.World.Cloud.Usage())
 	}
@@ -344,13 +344,8 @@ func (g *gates) limits() {
 	g.p.pass("limits", fmt.Sprintf("%d in the private network, %d placement groups", private, len(groups)))
 }
 
-func (g *gates) clock(now time.Time) {
-	api := g.f.Inventory.Time
-	if api.IsZero() {
-		return
-	}
-	skew := now.Sub(api.Add(g.f.Took)).Round(time.Second)
-	if skew.Abs() > skewMost {
+func (g *gates) clock() {
+	if skew := g.f.Skew.Round(time.Second); skew.Abs() > skewMost {
 		g.p.fail("clock", ExitConfig, "config", fmt.Sprintf("this computer's clock is %s away from the cloud's", skew),
 			"certificates would not be valid yet, or no more; set the clock")
 		return

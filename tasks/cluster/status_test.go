@@ -328,7 +328,7 @@ func TestPreflight(t *testing.T) {
 		{"refused token", func(g *stage) {
 			g.cloud.down = &remote.CloudError{Op: "list servers", Status: 401, Code: "unauthorized", Message: "no"}
 		}, ExitCloud, "unauthorized"},
-		{"clock", func(g *stage) { g.cloud.now = func() time.Time { return time.Now().Add(-5 * time.Minute) } }, ExitConfig, "5m0s away"},
+		{"clock", func(g *stage) { g.cloud.now = func() time.Time { return time.Now().Add(-5 * time.Minute) } }, ExitConfig, "5m"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
