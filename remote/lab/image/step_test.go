@@ -49,20 +49,22 @@ func TestStepRunsOnce(t *testing.T) {
 
 func TestStepRunsAgain(t *testing.T) {
 	base := step{name: "s", recipe: 1, inputs: []string{"a", "b"}, output: "thing"}
-	for name, change := range map[string]func(dir string, s *step){
-		"recipe":          func(_ string, s *step) { s.recipe = 2 },
-		"input":           func(_ string, s *step) { s.inputs = []string{"a", "c"} },
-		"inputs joined":   func(_ string, s *step) { s.inputs = []string{"ab"} },
-		"output gone":     func(dir string, _ *step) { os.Remove(filepath.Join(dir, "thing")) },
-		"stamp gone":      func(dir string, _ *step) { os.Remove(filepath.Join(dir, "stamps/s.json")) },
-		"stamp cut short": func(dir string, _ *step) { os.Truncate(filepath.Join(dir, "stamps/s.json"), 5) },
+	for name, change := range map[string]func(dir string, s *step) error{
+		"recipe":          func(_ string, s *step) error { s.recipe = 2; return nil },
+		"input":           func(_ string, s *step) error { s.inputs = []string{"a", "c"}; return nil },
+		"inputs joined":   func(_ string, s *step) error { s.inputs = []string{"ab"}; return nil },
+		"output gone":     func(dir string, _ *step) error { return os.Remove(filepath.Join(dir, "thing")) },
+		"stamp gone":      func(dir string, _ *step) error { return os.Remove(filepath.Join(dir, "stamps/s.json")) },
+		"stamp cut short": func(dir string, _ *step) error { return os.Truncate(filepath.Join(dir, "stamps/s.json"), 5) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, n, s := testCache(t), 0, base
 			if _, err := testMaker(dir).do(t.Context(), s, writes("old", &n)); err != nil {
 				t.Fatal(err)
 			}
-			change(dir, &s)
+			if err := change(dir, &s); err != nil {
+				t.Fatal(err)
+			}
 			path, err := testMaker(dir).do(t.Context(), s, writes("new", &n))
 			if err != nil {
 				t.Fatal(err)
