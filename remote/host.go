@@ -21,8 +21,11 @@ type Host interface {
 	// units.
 	Apply(ctx context.Context, s HostState) (*Applied, error)
 	// Run starts a job as a named systemd unit, or attaches to the one of the
-	// same name that runs or ran to its end, waits for its end and returns what
-	// it left. Any other hk unit of the same Task is stopped first.
+	// same name that runs, or that ran to its end with exit code 0 while nobody
+	// took its result; waits for its end and returns what it left. Once the
+	// result was returned the same job is started anew, as a forced task wants
+	// it. Any other hk unit of the same Task is stopped first. A non-zero exit
+	// code is not an error. With ctx done the job goes on.
 	Run(ctx context.Context, j Job) (*JobResult, error)
 	// Exec runs a short, harmless command and returns its output; for probes
 	// whose answer is parsed. A non-zero exit code is not an error.
@@ -78,9 +81,12 @@ type Unit struct {
 	Active  bool // for oneshot units: ran (RemainAfterExit)
 	Masked  bool
 	// Files it was started with: if one of them changed since it was started,
-	// it is restarted, or reloaded with Reload. Their joint digest at start is
-	// kept under /run/hk/started/NAME by an ExecStartPre/ExecReload helper of
-	// hk's (/usr/local/lib/hk/started NAME FILES...), and reported by Facts.
+	// it is restarted, or reloaded with Reload; unit files and programs are not
+	// taken in by a reload, so these restart it always. Their joint digest at
+	// start is kept under /run/hk/started/NAME by an ExecStartPre/ExecReload
+	// helper of hk's (/usr/local/lib/hk/started NAME FILES...), and reported by
+	// Facts. Where a unit does not call it, Apply notes it after a start of its
+	// own; for a start by others nothing is known, and Started is "".
 	Files  []string
 	Reload bool
 	// NoBlock: do not wait until it is up (etcd members before there is a
@@ -243,7 +249,8 @@ type Hosts interface {
 	// accepts throw-away or final key, installs the final private key if the
 	// throw-away one was shown, reconnects with the final key only, writes the
 	// identity if there is no installation file, and returns the identity found
-	// on the host.
+	// on the host. With c.Seen nothing is written: a host that shows its
+	// throw-away key or has no installation file is ErrRebuilt.
 	Install(ctx context.Context, c Contact, hostKeyPEM []byte, id HostIdentity) (HostIdentity, error)
 	Close() error
 }

@@ -95,7 +95,7 @@ func giveKey(ctx context.Context, l *link, final ssh.PublicKey, pem []byte) erro
 // firstContact dials until the host answers with a key in t.
 func (p *Pool) firstContact(ctx context.Context, c *remote.Contact, t *trust) (*link, error) {
 	var answered time.Time // when something spoke SSH first
-	return p.keepTrying(ctx, func() (*link, error) { return p.connectFirst(ctx, c, t) }, func(err error) bool {
+	return p.keepTrying(ctx, c, func() (*link, error) { return p.connectFirst(ctx, c, t) }, func(err error) bool {
 		if errors.Is(err, remote.ErrRebuilt) {
 			return false
 		}
@@ -124,7 +124,7 @@ func (p *Pool) connectFirst(ctx context.Context, c *remote.Contact, t *trust) (*
 // shows the final key.
 func (p *Pool) lastContact(ctx context.Context, c *remote.Contact) (*link, error) {
 	began := time.Now()
-	return p.keepTrying(ctx, func() (*link, error) { return p.connectPinned(ctx, c) }, func(err error) bool {
+	return p.keepTrying(ctx, c, func() (*link, error) { return p.connectPinned(ctx, c) }, func(err error) bool {
 		return !errors.Is(err, remote.ErrHostKey) || time.Since(began) < 10*time.Second
 	})
 }
@@ -138,8 +138,8 @@ const (
 	bootDial   = time.Second
 )
 
-func (p *Pool) keepTrying(ctx context.Context, dial func() (*link, error), again func(error) bool) (*link, error) {
-	pause := firstPause
+func (p *Pool) keepTrying(ctx context.Context, c *remote.Contact, dial func() (*link, error), again func(error) bool) (*link, error) {
+	pause, said := firstPause, ""
 	for {
 		l, err := dial()
 		if err == nil {
@@ -147,6 +147,10 @@ func (p *Pool) keepTrying(ctx context.Context, dial func() (*link, error), again
 		}
 		if ctx.Err() != nil || p.ctx.Err() != nil || errors.Is(err, errProgram) || !again(err) {
 			return nil, err
+		}
+		if now := err.Error(); now != said {
+			said = now
+			p.o.Log(c.Host, "not there yet: "+now)
 		}
 		if sleep(ctx, pause) != nil {
 			return nil, err

@@ -14,9 +14,7 @@ import (
 // gives up waiting for it; a reboot is shorter. The job is not touched.
 const patience = 2 * time.Minute
 
-// Run starts a job or attaches to it and returns what it left. A job that ended
-// with another exit code than 0 returns both its result and a
-// *remote.HostError that carries the code.
+// Run starts a job or attaches to it and returns what it left.
 func (h *host) Run(ctx context.Context, j remote.Job) (*remote.JobResult, error) {
 	if len(j.Argv) == 0 || j.Unit == "" || j.Task == "" {
 		return nil, errors.New("bug: a job without argv, unit or task")
@@ -35,9 +33,6 @@ func (h *host) Run(ctx context.Context, j remote.Job) (*remote.JobResult, error)
 	r := new(remote.JobResult)
 	if err := h.attend(ctx, what, q, r, j.Log); err != nil {
 		return nil, err
-	}
-	if r.Code != 0 {
-		return r, &remote.HostError{Host: h.Name(), Op: what, Code: r.Code, Stderr: lastLines(r, 12)}
 	}
 	return r, nil
 }
@@ -79,17 +74,6 @@ func (l *link) take(ctx context.Context, q wireJob) error {
 
 func words(argv []string) string {
 	return strings.Join(argv[:min(len(argv), 4)], " ")
-}
-
-// lastLines is the end of what a failed job said, on stderr if it said
-// something there.
-func lastLines(r *remote.JobResult, n int) string {
-	out := strings.TrimSpace(string(r.Stderr))
-	if out == "" {
-		out = strings.TrimSpace(string(r.Stdout))
-	}
-	lines := strings.Split(out, "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
