@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -49,11 +50,15 @@ func (e *TaskError) Error() string { return e.Err.Error() }
 func (e *TaskError) Unwrap() error { return e.Err }
 
 // Class returns the class of an error: what its Class method says, else "bug":
-// every error of the outside world says where it comes from.
+// every error of the outside world says where it comes from. Work that was cut
+// off, or took too long, was nearly always talking to a host.
 func Class(err error) string {
 	var c interface{ Class() string }
-	if errors.As(err, &c) {
+	switch {
+	case errors.As(err, &c):
 		return c.Class()
+	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "ssh"
 	}
 	return "bug"
 }

@@ -271,9 +271,9 @@ func TestSecondInterrupt(t *testing.T) {
 		stop := make(chan struct{})
 		w := &cutOff{world: s.world, hang: "etcd.service/master-2", stop: stop}
 		o := s.options()
-		o.Work, o.Clock, o.Interrupt = w, systemClock{}, stop
+		o.Work, o.Clock, o.Interrupt, o.Jobs = w, systemClock{}, stop, 1
 		sum := s.build(t, o)
-		if sum.Interrupted != 2 || sum.Failed != 1 || sum.Causes[0].Message != "interrupted" {
+		if sum.Interrupted != 2 || sum.Failed != 1 || sum.Causes[0].Message != "interrupted" || sum.Causes[0].Class != "ssh" {
 			t.Errorf("%+v", sum)
 		}
 		if r := s.store.get("etcd.service/master-2"); r.Status != fp.Pending {
