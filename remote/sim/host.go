@@ -448,6 +448,12 @@ func (h *Host) Get(ctx context.Context, p string) ([]byte, error) {
 			return err
 		}
 		f, ok := load[hostFile](t, fileKey(v.ID, p))
+		for range 8 { // links to links end somewhere
+			if !ok || f.Link == "" {
+				break
+			}
+			f, ok = load[hostFile](t, fileKey(v.ID, f.Link))
+		}
 		if !ok || f.Dir {
 			return h.err("read "+p, false, remote.ErrNotFound)
 		}

@@ -293,6 +293,7 @@ func components() []string {
 const (
 	kubeletConfig = "/var/lib/kubelet/config.yaml"
 	kubeletEnv    = "/var/lib/kubelet/kubeadm-flags.env"
+	kubeletOwn    = "/var/lib/kubelet/instance-config.yaml"
 	kubeletConf   = "/etc/kubernetes/kubelet.conf"
 	clusterCA     = "/etc/kubernetes/pki/ca.crt"
 )
@@ -378,6 +379,7 @@ func render(d map[string]map[string]any, name string) []byte {
 func kubeletFiles(t *tx, v *server, d map[string]map[string]any) {
 	b, _ := yaml.Marshal(d["KubeletConfiguration"])
 	putFile(t, v.ID, remote.File{Path: kubeletConfig, Mode: 0o644, Content: b})
+	putFile(t, v.ID, remote.File{Path: kubeletOwn, Mode: 0o644, Content: []byte("kind: KubeletConfiguration\n")})
 	putFile(t, v.ID, remote.File{Path: kubeletEnv, Mode: 0o644, Content: []byte("KUBELET_KUBEADM_ARGS=\"\"\n")})
 }
 
@@ -399,7 +401,7 @@ func kubeadmRender(t *tx, v *server, args []string, env map[string]string) error
 			putFile(t, v.ID, remote.File{Path: base(manifest(c)), Mode: 0o600, Content: render(d, manifest(c))})
 		}
 	case "kubelet-start":
-		for _, p := range []string{kubeletConfig, kubeletEnv} {
+		for _, p := range []string{kubeletConfig, kubeletEnv, kubeletOwn} {
 			f, ok := load[hostFile](t, fileKey(v.ID, p))
 			if !ok {
 				return fmt.Errorf("%s is missing", p)
@@ -454,6 +456,7 @@ func kubeadmJoin(t *tx, v *server, config string) error {
 	}
 	kubeletFiles(t, v, map[string]map[string]any{"KubeletConfiguration": {}})
 	putFile(t, v.ID, remote.File{Path: kubeletConf, Mode: 0o600, Content: []byte("apiVersion: v1\nkind: Config\n")})
+	putFile(t, v.ID, remote.File{Path: "/var/lib/kubelet/pki/kubelet-client-current.pem", Mode: 0o600, Content: []byte("certificate\n")})
 	if !t.has(fileKey(v.ID, clusterCA)) {
 		putFile(t, v.ID, remote.File{Path: clusterCA, Mode: 0o644, Content: []byte("CA\n")})
 	}
