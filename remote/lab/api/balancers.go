@@ -62,9 +62,10 @@ type wireBalancerNet struct {
 }
 
 type wireBalancerAddr struct {
-	ID     int64   `json:"id,omitempty"`
-	IP     *string `json:"ip"`
-	DNSPtr *string `json:"dns_ptr"`
+	ID      int64   `json:"id"`
+	IP      *string `json:"ip"`
+	Blocked bool    `json:"blocked"`
+	DNSPtr  *string `json:"dns_ptr"`
 }
 
 // wireService leaves out what a TCP service does not have.
@@ -79,8 +80,8 @@ type wireTarget struct {
 	Server        *schema.LoadBalancerTargetServer        `json:"server,omitempty"`
 	LabelSelector *schema.LoadBalancerTargetLabelSelector `json:"label_selector,omitempty"`
 	IP            *schema.LoadBalancerTargetIP            `json:"ip,omitempty"`
-	HealthStatus  []schema.LoadBalancerTargetHealthStatus `json:"health_status,omitempty"`
-	UsePrivateIP  *bool                                   `json:"use_private_ip,omitempty"`
+	HealthStatus  []schema.LoadBalancerTargetHealthStatus `json:"health_status"`
+	UsePrivateIP  bool                                    `json:"use_private_ip"`
 	Targets       *[]wireTarget                           `json:"targets,omitempty"`
 }
 
@@ -160,18 +161,21 @@ func (v *view) target(lb *state.LoadBalancer, x state.Target) wireTarget {
 	switch {
 	case x.Server != 0:
 		return wireTarget{
-			Type: "server", Server: &schema.LoadBalancerTargetServer{ID: x.Server}, UsePrivateIP: &private,
+			Type: "server", Server: &schema.LoadBalancerTargetServer{ID: x.Server}, UsePrivateIP: private,
 			HealthStatus: v.healthStatus(lb, serverKey(x.Server, private)),
 		}
 	case x.Selector != "":
 		subs := []wireTarget{}
 		for _, id := range selectServers(v.t, lb.Project, x.Selector) {
 			subs = append(subs, wireTarget{
-				Type: "server", Server: &schema.LoadBalancerTargetServer{ID: id}, UsePrivateIP: &private,
+				Type: "server", Server: &schema.LoadBalancerTargetServer{ID: id}, UsePrivateIP: private,
 				HealthStatus: v.healthStatus(lb, serverKey(id, private)),
 			})
 		}
-		return wireTarget{Type: "label_selector", LabelSelector: &schema.LoadBalancerTargetLabelSelector{Selector: x.Selector}, UsePrivateIP: &private, Targets: &subs}
+		return wireTarget{
+			Type: "label_selector", LabelSelector: &schema.LoadBalancerTargetLabelSelector{Selector: x.Selector},
+			HealthStatus: []schema.LoadBalancerTargetHealthStatus{}, UsePrivateIP: private, Targets: &subs,
+		}
 	}
 	return wireTarget{Type: "ip", IP: &schema.LoadBalancerTargetIP{IP: x.IP}, HealthStatus: v.healthStatus(lb, "ip/"+x.IP)}
 }

@@ -150,7 +150,8 @@ func (h *Host) Start(ctx context.Context, s Spec) error {
 	args := append([]string{"-c", supervisorScript, "hk-lab-machine", dir, strings.Join(groups, "\n")}, h.nspawn(s)...)
 	cmd := exec.Command("/bin/sh", args...) //nolint:noctx // outlives us on purpose
 	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_NSPAWN_TMPFS_TMP=1"}
+	// /tmp is on the disk, as on a real Debian server.
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_NSPAWN_TMPFS_TMP=0"}
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	_ = os.Remove(filepath.Join(dir, "pid"))
