@@ -127,7 +127,8 @@ func objects(inv *remote.Inventory) []Object {
 
 // Destroy deletes what carries the cluster's UID, then moves the credential unit
 // to destroyed/, then gives the lock back, in this order: whatever is left after
-// a crash is found by the next destroy. told hears of each object that is gone;
+// a crash is found by the next destroy. As for Write, the caller holds the local
+// run lock. told hears of each object that is gone;
 // it may be nil.
 func (s *Session) Destroy(ctx context.Context, told func(Object)) error {
 	if told == nil {

@@ -37,6 +37,7 @@ const (
 	labelHolder     = "hk-lock-holder"
 	labelRun        = "hk-lock-run"
 	labelNonce      = "hk-lock-nonce"
+	labelHome       = "hk-lock-home"
 	labelGeneration = "hk-lock-generation"
 	labelSince      = "hk-lock-since"
 	labelUntil      = "hk-lock-until"
@@ -53,6 +54,7 @@ type LockInfo struct {
 	Expired    bool      `json:"expired"`
 
 	nonce string
+	home  string
 	uid   string
 }
 
@@ -69,7 +71,8 @@ func locksOf(inv *remote.Inventory, cluster string) []LockInfo {
 		}
 		l := LockInfo{
 			ID: f.ID, Holder: f.Labels[labelHolder], Run: f.Labels[labelRun], nonce: f.Labels[labelNonce],
-			uid: f.Labels[remote.LabelUID], Since: unixTime(f.Labels[labelSince]), Until: unixTime(f.Labels[labelUntil]),
+			home: f.Labels[labelHome],
+			uid:  f.Labels[remote.LabelUID], Since: unixTime(f.Labels[labelSince]), Until: unixTime(f.Labels[labelUntil]),
 		}
 		l.Generation, _ = strconv.ParseUint(f.Labels[labelGeneration], 10, 64) // 0 if somebody wrote nonsense
 		if l.Until.IsZero() {
@@ -129,7 +132,12 @@ type LeaseOptions struct {
 	Holder  string // user@host:pid
 	Run     string
 	Nonce   string // random; finds our own lock after a lost answer
-	Timer   Timer
+	// Home names the state directory on this computer. Whoever takes a lease
+	// holds the directory's own run lock, so a lock with the same name is one of
+	// a process that died: it is taken over without waiting for its end. "" takes
+	// nothing over.
+	Home  string
+	Timer Timer
 	// Least is the newest lease generation known; the new one is higher.
 	Least uint64
 	// Seen is a look of before, At the boot time when it was asked for; they
@@ -202,11 +210,12 @@ func (l *Lease) take(ctx context.Context) (*remote.Inventory, error) {
 		}
 		seen := lockOf(inv, l.o.Cluster)
 		if seen != nil && seen.nonce != l.o.Nonce {
-			if !seen.Expired {
+			if !seen.Expired && (l.o.Home == "" || seen.home != l.o.Home) {
 				return nil, locked(l.o.Cluster, seen)
 			}
+			l.o.Least = max(l.o.Least, seen.Generation)
 			if err := l.o.Cloud.DeleteFirewall(ctx, seen.ID); err != nil {
-				return nil, fmt.Errorf("removing the expired lock of %s: %w", l.o.Cluster, err)
+				return nil, fmt.Errorf("removing the lock that a dead hk left of %s: %w", l.o.Cluster, err)
 			}
 			seen = nil
 		}
@@ -284,6 +293,9 @@ func (l *Lease) labels(until time.Time) map[string]string {
 		labelGeneration:  strconv.FormatUint(l.generation, 10),
 		labelSince:       strconv.FormatInt(l.since.Unix(), 10),
 		labelUntil:       strconv.FormatInt(until.Unix(), 10),
+	}
+	if l.o.Home != "" {
+		m[labelHome] = l.o.Home
 	}
 	if l.o.UID != "" {
 		m[remote.LabelUID] = l.o.UID

@@ -106,6 +106,41 @@ func TestWriteWhileLocked(t *testing.T) {
 	}
 }
 
+// A build that was killed is gone on with at once: its own lock is no obstacle
+// to the same state directory, and still one to every other.
+func TestWriteAfterAKill(t *testing.T) {
+	g := newStage(t)
+	a, _ := g.look(Look{})
+	if _, err := a.Write(t.Context(), Ask{}, Look{}); err != nil {
+		t.Fatal(err)
+	}
+	gen := a.LeaseGeneration()
+	// a is killed: nothing of it runs any more, its lock stays.
+	h := newStage(t)
+	h.cloud = g.cloud
+	other, _ := h.look(Look{})
+	_, err := other.Write(t.Context(), Ask{}, Look{})
+	refusal(t, err, ExitLocked)
+
+	b, _ := g.look(Look{})
+	if _, err := b.Write(t.Context(), Ask{}, Look{}); err != nil {
+		t.Fatal(err)
+	}
+	if b.LeaseGeneration() <= gen {
+		t.Errorf("lease generation %d after %d", b.LeaseGeneration(), gen)
+	}
+	if b.UID() != a.UID() || len(g.keys) != 1 {
+		t.Errorf("another identity: %s, %s, keys %v", a.UID(), b.UID(), g.keys)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(g.cloud.inv.Firewalls) != 0 {
+		t.Errorf("locks left: %+v", g.cloud.inv.Firewalls)
+	}
+	_ = a.Close() // ends what a dead process would not have running
+}
+
 // What was decided before the lease is decided anew under it.
 func TestWriteDecidesAgain(t *testing.T) {
 	g := newStage(t)

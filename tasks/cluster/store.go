@@ -34,6 +34,8 @@ type Store interface {
 	Retire(unit, as string) error
 	// Place says where a unit is, for people.
 	Place(unit string) string
+	// ID tells this store from every other; it is drawn on the first call.
+	ID() (string, error)
 }
 
 // maxFile bounds what is read of a unit: a larger file is not hk's.
@@ -42,6 +44,7 @@ const maxFile = 4 << 20
 // Dir is the Store in the file system: a directory of mode 0700 per unit, files
 // 0600.
 type Dir struct {
+	home           string
 	units, retired string
 	swept          sync.Map // units whose directories were swept
 	// step is called before each change of the file system; an error stops
@@ -52,7 +55,32 @@ type Dir struct {
 // NewDir keeps units in HOME/clusters and retired ones in HOME/destroyed.
 // Nothing is made before the first write.
 func NewDir(home string) *Dir {
-	return &Dir{units: filepath.Join(home, "clusters"), retired: filepath.Join(home, "destroyed")}
+	return &Dir{home: home, units: filepath.Join(home, "clusters"), retired: filepath.Join(home, "destroyed")}
+}
+
+// ID implements Store.
+func (d *Dir) ID() (string, error) {
+	path := filepath.Join(d.home, "id")
+	for range 2 {
+		b, err := os.ReadFile(path)
+		if err == nil && len(b) > 0 {
+			return strings.TrimSpace(string(b)), nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", stateError("reading", path, err)
+		}
+		if err := os.MkdirAll(d.home, 0o700); err != nil {
+			return "", stateError("making", d.home, err)
+		}
+		id, err := NewUID(nil)
+		if err != nil {
+			return "", err
+		}
+		if err := renameio.WriteFile(path, []byte(id+"\n"), 0o600, renameio.WithTempDir(d.home)); err != nil {
+			return "", stateError("writing", path, err)
+		}
+	}
+	return "", foreign(path, "its identity cannot be kept")
 }
 
 func (d *Dir) at(what string) error {
@@ -244,6 +272,7 @@ func syncDir(dir string) (err error) {
 // Mem is a Store in memory, for simulated worlds and tests.
 type Mem struct {
 	mu      sync.Mutex
+	id      string
 	units   map[string]map[string][]byte
 	retired map[string]map[string][]byte
 	// Step is called before each change, as Dir's; nil does nothing.
@@ -252,8 +281,15 @@ type Mem struct {
 
 // NewMem returns an empty store.
 func NewMem() *Mem {
-	return &Mem{units: map[string]map[string][]byte{}, retired: map[string]map[string][]byte{}}
+	id, err := NewUID(nil)
+	if err != nil {
+		panic("bug: no random numbers: " + err.Error())
+	}
+	return &Mem{id: id, units: map[string]map[string][]byte{}, retired: map[string]map[string][]byte{}}
 }
+
+// ID implements Store.
+func (s *Mem) ID() (string, error) { return s.id, nil }
 
 func (s *Mem) at(what string) error {
 	if s.Step == nil {

@@ -40,7 +40,8 @@ type Written struct {
 
 // Write is the step after which there is no "nothing was changed": it takes the
 // lease, looks again, decides again, and writes the credential unit. It is
-// called only when something is to run. On error nothing is held.
+// called only when something is to run, and while the local run lock of the
+// cluster is held. On error nothing is held.
 func (s *Session) Write(ctx context.Context, ask Ask, look Look) (*Written, error) {
 	w, err := s.write(ctx, ask, look)
 	if err != nil {
@@ -93,7 +94,12 @@ func (s *Session) lock(ctx context.Context, look Look) (context.Context, *Found,
 	if err != nil {
 		return ctx, nil, err
 	}
+	id, err := s.o.Store.ID()
+	if err != nil {
+		return ctx, nil, err
+	}
 	o := LeaseOptions{
+		Home:  homeName(id, s.o.Holder),
 		Cloud: s.o.World.Cloud, Cluster: s.o.Name, UID: s.UID(), Holder: s.o.Holder, Run: s.o.RunID,
 		Nonce: nonce, Timer: s.o.Timer,
 	}
@@ -136,6 +142,14 @@ func (s *Session) lock(ctx context.Context, look Look) (context.Context, *Found,
 	s.mu.Unlock()
 	s.g.saw(f.Inventory)
 	return ctx, f, nil
+}
+
+// homeName names a state directory on one computer: the same directory seen from
+// two, as over a network file system, is two.
+func homeName(id, holder string) string {
+	_, host, _ := strings.Cut(holder, "@")
+	host, _, _ = strings.Cut(host, ":")
+	return sumOf([]byte(id + "\n" + host))[:20]
 }
 
 // newestLease is the newest lease generation any host has seen.
