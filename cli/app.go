@@ -31,7 +31,9 @@ type Streams struct {
 // app is one run of hk.
 type app struct {
 	Streams
-	cmd    *command // as typed
+	cmd    *command // as typed, in order
+	words  []string // as typed
+	ended  bool     // the last event of a build was told
 	now    func() time.Time
 	getenv func(string) string
 	color  bool // stderr is a terminal that wants colours
@@ -66,9 +68,9 @@ func (a *app) run(words []string) int {
 	}
 	cmds := a.commands()
 	c, err := arrange(cmds, words)
-	a.cmd = c
+	a.cmd, a.words = c, words
 	if err != nil {
-		return a.fail(err)
+		return a.fail(a.lastEvent(err))
 	}
 	switch {
 	case c.ver:
@@ -82,7 +84,45 @@ func (a *app) run(words []string) int {
 	ctx, stop := a.interruptible()
 	defer stop()
 	err = a.library(cmds).RunContext(ctx, append([]string{"hk"}, c.argv...))
-	return a.fail(err)
+	return a.fail(a.lastEvent(err))
+}
+
+// lastEvent tells the last event of a build whose command line was wrong: a
+// program that reads `build -o json` finds build_finished whatever happened.
+func (a *app) lastEvent(err error) error {
+	l := a.cmd.leaf()
+	if err == nil || a.ended || l == nil || l.Name != "build" || !asksJSON(a.words) {
+		return err
+	}
+	v := judge(err)
+	e := ui.BuildFinished{Exit: v.code, Error: &ui.BuildError{Class: v.class, Message: err.Error()}}
+	if h := hintsOf(err); len(h) > 0 {
+		e.Error.Hint = &h[0]
+	}
+	for _, w := range a.cmd.args() {
+		if t, terr := parseTarget(w); terr == nil && e.Cluster == "" {
+			e.Cluster = t.Cluster
+		}
+	}
+	fmt.Fprintf(a.Out, "%s\n", ui.EncodeEvent(e, a.now()))
+	return err
+}
+
+// asksJSON looks for -o json in words that could not be parsed.
+func asksJSON(words []string) bool {
+	for i, w := range words {
+		switch w {
+		case "-o=json", "--output=json", "-output=json", "--o=json":
+			return true
+		case "-o", "--output", "-output", "--o":
+			if i+1 < len(words) && words[i+1] == "json" {
+				return true
+			}
+		case "--":
+			return false
+		}
+	}
+	return false
 }
 
 // library is the urfave app: it converts flag values and calls the action. All

@@ -370,7 +370,7 @@ func (b *builder) holder() cache.Holder {
 
 // commandLine is what was typed, for people.
 func (b *builder) commandLine() string {
-	return "hk " + strings.Join(b.a.cmd.argv, " ")
+	return "hk " + strings.Join(b.a.words, " ")
 }
 
 // runTasks runs what is stale and ends the run.
@@ -635,6 +635,7 @@ func (b *builder) end(err error) error {
 	if b.view != nil {
 		b.view.Event(b.out)
 		b.view.Close()
+		b.a.ended = true
 	}
 	if b.log != nil && (b.begun || b.started) && !b.c.Bool("dry-run") {
 		if lerr := b.log.finish(b.commandLine(), b.out, b.looked && b.begun); lerr != nil {

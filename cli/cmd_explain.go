@@ -131,12 +131,15 @@ func (b *builder) explainTask(ctx context.Context, p *run.Plan, t graph.Task, re
 	for _, u := range p.Because(t) {
 		e.Because = append(e.Because, b.site.graph.Name(u)+": "+p.Reason(u))
 	}
-	changes, err := p.Changes(ctx, t)
-	if err != nil {
-		return e, err
-	}
-	for _, c := range changes {
-		e.Changes = append(e.Changes, b.explainPart(c))
+	// Without a good run of before there is nothing to compare with.
+	if rec != nil && rec.Fingerprint != (fp.Fingerprint{}) {
+		changes, err := p.Changes(ctx, t)
+		if err != nil {
+			return e, err
+		}
+		for _, c := range changes {
+			e.Changes = append(e.Changes, b.explainPart(c))
+		}
 	}
 	if rec != nil && rec.RunID != "" {
 		e.LastRun = &explainedRun{

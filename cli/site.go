@@ -84,6 +84,10 @@ func (a *app) openSite(c *ucli.Context, name string, o siteOptions) (*site, erro
 	if err := s.chooseConfig(c, o); err != nil {
 		return nil, err
 	}
+	// A state directory that cannot be read is told before a world is opened.
+	if _, err := s.appliedConfig(); err != nil {
+		return nil, err
+	}
 	var log func(string)
 	if c.Bool("verbose") {
 		log = s.tell
