@@ -311,7 +311,7 @@ func TestDriftIsSeenBeforeInputsAreAskedFor(t *testing.T) {
 	}
 	for name, want := range map[string]struct{ key, was, drift string }{
 		MeshKind + "/master-1":             {"wg:hk0", "1234", "wg:hk0 is down, was 1234"},
-		provision.FirewallKind:             {"cloud:firewall", "1234", "cloud:firewall is missing, was 1234"},
+		provision.FirewallKind:             {"cloud:firewall", "1234", "cloud:firewall is demo missing, was 1234"},
 		provision.ServerKind + "/master-1": {"cloud:server", "7", "cloud:server is missing, was 7"},
 	} {
 		task, ok := c.g.Lookup(name)

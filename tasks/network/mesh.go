@@ -240,6 +240,6 @@ func peerLine(key string, allowed []string) string {
 
 func interfaceDigest(public string, port int, lines []string) string {
 	slices.Sort(lines)
-	sum := sha256.Sum256([]byte(fmt.Sprintf("%s %d\n%s\n", public, port, strings.Join(lines, "\n"))))
-	return hex.EncodeToString(sum[:8])
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d\n%s\n", public, port, strings.Join(lines, "\n")))
+	return fmt.Sprintf("%d peers (%s)", len(lines), hex.EncodeToString(sum[:6]))
 }

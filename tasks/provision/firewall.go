@@ -2,8 +2,6 @@ package provision
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -70,32 +68,40 @@ func firewallKind() tasks.Kind {
 	})
 }
 
-// seen is a digest of the rules in force; "missing" if a firewall is.
+// seen is the rules in force, as text that is the same for equal rules in any
+// order; "missing" if a firewall is.
 func (in firewallIn) seen(inv *remote.Inventory, uid string) string {
 	var all []remote.Firewall
 	for _, want := range in.firewalls() {
 		f := pickFirewall(uid, want.Name)(inv)
 		if f == nil {
-			return "missing"
+			return want.Name + " missing"
 		}
 		all = append(all, *f)
 	}
-	return rulesDigest(all)
+	return rulesText(all)
 }
 
-// rulesDigest is the same for equal rules in any order.
-func rulesDigest(all []remote.Firewall) string {
-	h := sha256.New()
+// rulesText writes rules so that a person sees which one is gone: protocol and
+// port, with the sources where they are not everybody.
+func rulesText(all []remote.Firewall) string {
+	var out []string
 	for _, f := range all {
-		var lines []string
+		var rules []string
 		for _, r := range f.Rules {
-			src := slices.Sorted(slices.Values(r.Sources))
-			lines = append(lines, fmt.Sprintf("%s %s %s", r.Protocol, r.Port, strings.Join(src, ",")))
+			t := r.Protocol
+			if r.Port != "" {
+				t += " " + r.Port
+			}
+			if src := strings.Join(slices.Sorted(slices.Values(r.Sources)), " "); src != "0.0.0.0/0 ::/0" {
+				t += " from " + src
+			}
+			rules = append(rules, t)
 		}
-		slices.Sort(lines)
-		fmt.Fprintf(h, "%s\n%s\n", f.Name, strings.Join(lines, "\n"))
+		slices.Sort(rules)
+		out = append(out, f.Name+" ["+strings.Join(rules, ", ")+"]")
 	}
-	return hex.EncodeToString(h.Sum(nil))[:16]
+	return strings.Join(out, " ")
 }
 
 func runFirewall(ctx context.Context, in firewallIn, e *tasks.Env) error {
@@ -107,7 +113,7 @@ func runFirewall(ctx context.Context, in firewallIn, e *tasks.Env) error {
 		if err != nil {
 			return err
 		}
-		if rulesDigest([]remote.Firewall{*f}) == rulesDigest([]remote.Firewall{want}) {
+		if rulesText([]remote.Firewall{*f}) == rulesText([]remote.Firewall{want}) {
 			continue
 		}
 		if err := e.Cloud.SetFirewallRules(ctx, f.ID, want.Rules); err != nil {
@@ -119,19 +125,19 @@ func runFirewall(ctx context.Context, in firewallIn, e *tasks.Env) error {
 
 func verifyFirewall(ctx context.Context, in firewallIn, e *tasks.Env) (fp.Output, error) {
 	want := in.firewalls()
-	digest := rulesDigest(want)
+	rules := rulesText(want)
 	inv := e.Found()
-	if inv == nil || in.seen(inv, e.UID) != digest {
+	if inv == nil || in.seen(inv, e.UID) != rules {
 		// Rules were just set, or the last look is too old to tell.
 		var err error
 		if inv, err = e.Cloud.Inventory(ctx); err != nil {
 			return nil, err
 		}
-		if got := in.seen(inv, e.UID); got != digest {
-			return nil, fmt.Errorf("the firewall rules in force (%s) are not the ones set (%s)", got, digest)
+		if got := in.seen(inv, e.UID); got != rules {
+			return nil, fmt.Errorf("the firewall rules in force are %s, not %s", got, rules)
 		}
 	}
-	e.Note("cloud:firewall", digest)
+	e.Note("cloud:firewall", rules)
 	out := fp.Output{}
 	for i, key := range []string{"id", "masters_id"}[:len(want)] {
 		f := pickFirewall(e.UID, want[i].Name)(inv)

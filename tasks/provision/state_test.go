@@ -252,15 +252,18 @@ func TestFirewallRules(t *testing.T) {
 	if len(fw) != 2 || fw[1].Name != "demo-masters" || fw[1].Rules[0].Port != "6443" {
 		t.Errorf("without one the masters answer: %+v", fw)
 	}
+	if got, want := rulesText(fw), "demo [icmp, tcp 22, udp 51820] demo-masters [tcp 6443]"; got != want {
+		t.Errorf("people read %q, want %q", got, want)
+	}
 	// What the API gives back in another order is the same; another rule is not.
 	mixed := fw[0]
 	mixed.Rules = []remote.Rule{fw[0].Rules[2], fw[0].Rules[0], fw[0].Rules[1]}
 	mixed.Rules[1].Sources = []string{"::/0", "0.0.0.0/0"}
-	if rulesDigest([]remote.Firewall{mixed}) != rulesDigest(fw[:1]) {
+	if rulesText([]remote.Firewall{mixed}) != rulesText(fw[:1]) {
 		t.Error("order of rules counts")
 	}
 	mixed.Rules = mixed.Rules[1:]
-	if rulesDigest([]remote.Firewall{mixed}) == rulesDigest(fw[:1]) {
+	if rulesText([]remote.Firewall{mixed}) == rulesText(fw[:1]) {
 		t.Error("a missing rule does not count")
 	}
 }
