@@ -254,7 +254,7 @@ func (w *waiter) end(id int64, x *watch, err error) {
 }
 
 func (x *watch) later(slow bool) {
-	x.pause = min(lastPoll, x.pause*8/5)
+	x.pause = min(lastPoll, x.pause*13/10)
 	pause := x.pause
 	if slow {
 		pause = min(scarcePoll, pause*5)
