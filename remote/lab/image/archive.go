@@ -65,7 +65,7 @@ func writeEntry(tw *tar.Writer, e entry) error {
 		if err != nil {
 			return err
 		}
-		defer f.Close()
+		defer closeQuietly(f)
 		st, err := f.Stat()
 		if err != nil {
 			return err
@@ -99,7 +99,7 @@ func writeTarGz(path string, entries []entry) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer closeQuietly(f)
 	zw, err := gzip.NewWriterLevel(f, gzip.BestSpeed)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func writeTarFile(path string, entries []entry) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer closeQuietly(f)
 	if err := writeTar(f, entries, true); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func fileSHA256(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer closeQuietly(f)
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return "", err

@@ -3,7 +3,6 @@ package image
 import (
 	"context"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -130,7 +129,7 @@ func writeRelease(ctx context.Context, r release, bin, dir string) error {
 			return err
 		}
 		to := filepath.Join(dir, f.name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		if err := makeFolder(filepath.Dir(to)); err != nil {
 			return err
 		}
 		if err := writeReleaseFile(f, bin, to); err != nil {
@@ -146,11 +145,11 @@ func writeRelease(ctx context.Context, r release, bin, dir string) error {
 		if f.style == sumBare {
 			text = digest
 		}
-		if err := os.WriteFile(to+".sha256", []byte(text), 0o644); err != nil {
+		if err := writePublic(to+".sha256", []byte(text), 0o644); err != nil {
 			return err
 		}
 		if f.sidecar != "" {
-			if err := os.WriteFile(to+f.sidecar, []byte(named), 0o644); err != nil {
+			if err := writePublic(to+f.sidecar, []byte(named), 0o644); err != nil {
 				return err
 			}
 		}
@@ -158,7 +157,7 @@ func writeRelease(ctx context.Context, r release, bin, dir string) error {
 	if r.sums == "" {
 		return nil
 	}
-	return os.WriteFile(filepath.Join(dir, r.sums), []byte(sums.String()), 0o644)
+	return writePublic(filepath.Join(dir, r.sums), []byte(sums.String()), 0o644)
 }
 
 func writeReleaseFile(f releaseFile, bin, to string) error {

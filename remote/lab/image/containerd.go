@@ -88,7 +88,7 @@ func (m *maker) runPrefill(ctx context.Context, name, bin, root string, archives
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(run)
+	defer func() { _ = os.RemoveAll(run) }() // nothing of worth in it
 	config, socket := filepath.Join(run, "config.toml"), filepath.Join(run, "s")
 	text := fmt.Sprintf(prefillConfig, root, filepath.Join(run, "state"), socket)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
@@ -137,7 +137,7 @@ func FillContainerd(set *Set, image, dstDir string) error {
 	if _, ok := set.Roots[image]; !ok {
 		return fmt.Errorf("filling container storage: there is no image %q", image)
 	}
-	if err := os.MkdirAll(dstDir, 0o711); err != nil {
+	if err := makeFolder(dstDir); err != nil {
 		return fmt.Errorf("filling container storage: %w", err)
 	}
 	src, ok := set.Containerd[image]

@@ -104,8 +104,8 @@ func parseDeb822(text string) []source {
 	last := ""
 	flush := func() {
 		if slices.Contains(strings.Fields(fields["types"]), "deb") && !strings.EqualFold(fields["enabled"], "no") {
-			for _, u := range strings.Fields(fields["uris"]) {
-				for _, s := range strings.Fields(fields["suites"]) {
+			for u := range strings.FieldsSeq(fields["uris"]) {
+				for s := range strings.FieldsSeq(fields["suites"]) {
 					out = append(out, source{uri: u, suite: s, components: strings.Fields(fields["components"])})
 				}
 			}

@@ -52,7 +52,7 @@ func neededBy(path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer closeQuietly(f)
 	needed, err := f.ImportedLibraries()
 	if err != nil {
 		return nil, err

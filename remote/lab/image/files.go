@@ -7,10 +7,25 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+// makeFolder makes a folder that users other than root may read: what is in roots,
+// mirrors and images is public.
+func makeFolder(path string) error {
+	return os.MkdirAll(path, 0o755) //nolint:gosec // public, see above
+}
+
+// writePublic writes a file that users other than root may read.
+func writePublic(path string, data []byte, mode fs.FileMode) error {
+	return os.WriteFile(path, data, mode) //nolint:gosec // public, see above
+}
+
+// closeQuietly closes a file that was only read, or whose close was checked before.
+func closeQuietly(c io.Closer) { _ = c.Close() }
 
 // linkFile makes dst the same file as src, or a copy where the file system cannot
 // link. Only for files that nobody changes in place.
@@ -28,7 +43,7 @@ func copyFile(src, dst string) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer closeQuietly(in)
 	st, err := in.Stat()
 	if err != nil {
 		return err
@@ -37,7 +52,7 @@ func copyFile(src, dst string) error {
 	if err != nil {
 		return err
 	}
-	defer out.Close()
+	defer closeQuietly(out)
 	if _, err := io.Copy(out, in); err != nil {
 		return err
 	}
@@ -77,8 +92,8 @@ func copyTree(src, dst string, link func(rel string) bool) error {
 		return err
 	}
 	// Modes and times of folders last: filling a folder changes its time.
-	for i := len(dirs) - 1; i >= 0; i-- {
-		if err := copyDirAttributes(filepath.Join(src, dirs[i]), filepath.Join(dst, dirs[i])); err != nil {
+	for _, dir := range slices.Backward(dirs) {
+		if err := copyDirAttributes(filepath.Join(src, dir), filepath.Join(dst, dir)); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,19 +70,17 @@ func (m *maker) build(ctx context.Context, g goModule) (string, error) {
 				return err
 			}
 		}
-		if err := os.MkdirAll(filepath.Join(tmp, "bin"), 0o755); err != nil {
+		if err := makeFolder(filepath.Join(tmp, "bin")); err != nil {
 			return err
 		}
 		files := map[string]string{"go.mod": g.goMod()}
-		for name, text := range g.sources {
-			files[name] = text
-		}
+		maps.Copy(files, g.sources)
 		for name, text := range files {
 			path := filepath.Join(tmp, name)
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			if err := makeFolder(filepath.Dir(path)); err != nil {
 				return err
 			}
-			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			if err := writePublic(path, []byte(text), 0o644); err != nil {
 				return err
 			}
 		}

@@ -66,7 +66,7 @@ func (m *maker) images(ctx context.Context) (string, error) {
 		if err != nil {
 			return err
 		}
-		if err := os.MkdirAll(tmp, 0o755); err != nil {
+		if err := makeFolder(tmp); err != nil {
 			return err
 		}
 		ix := index{Images: map[string]indexImage{}}
@@ -124,7 +124,7 @@ func (m *maker) kubernetesPictures(ctx context.Context, version, packages, own s
 		return nil, err
 	}
 	var pictures []picture
-	for _, ref := range strings.Fields(list) {
+	for ref := range strings.FieldsSeq(list) {
 		repository, tag := splitRef(ref)
 		name := path.Base(repository)
 		switch name {
@@ -264,7 +264,7 @@ func networkTools(root string) ([]entry, error) {
 func (m *maker) busybox(ctx context.Context) (string, error) {
 	s := step{name: "busybox", recipe: 1, output: "build/busybox", inputs: []string{suite}}
 	dir, err := m.do(ctx, s, func(ctx context.Context, tmp string) error {
-		if err := os.MkdirAll(tmp, 0o755); err != nil {
+		if err := makeFolder(tmp); err != nil {
 			return err
 		}
 		env, err := aptEnv(ctx)

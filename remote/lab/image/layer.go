@@ -64,7 +64,7 @@ func writeImage(p picture, dir string) (indexImage, error) {
 	var layers []v1.Layer
 	for i, entries := range p.layers {
 		path := filepath.Join(dir, fmt.Sprintf(".layer-%d.tar", i))
-		defer os.Remove(path)
+		defer func() { _ = os.Remove(path) }() // it is in the archive by then
 		if err := writeTarFile(path, entries); err != nil {
 			return indexImage{}, err
 		}
@@ -153,7 +153,7 @@ func archiveBlobs(archive string) (map[string]indexBlob, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer closeQuietly(f)
 	blobs := map[string]indexBlob{}
 	tr := tar.NewReader(f)
 	for {
@@ -182,7 +182,7 @@ func (ix index) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, indexName), append(data, '\n'), 0o644)
+	return writePublic(filepath.Join(dir, indexName), append(data, '\n'), 0o644)
 }
 
 func readIndex(dir string) (index, error) {

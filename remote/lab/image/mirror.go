@@ -30,7 +30,7 @@ func Mirror(set *Set) http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		defer f.Close()
+		defer closeQuietly(f)
 		st, err := f.Stat()
 		if err != nil || !st.Mode().IsRegular() {
 			http.NotFound(w, r)

@@ -13,9 +13,9 @@ import (
 
 // Our own two programs travel as text, so that a released hk can build them.
 var (
-	//go:embed pause/main.go
+	//go:embed programs/pause/main.go
 	pauseSource string
-	//go:embed tools/main.go
+	//go:embed programs/hk-tools/main.go
 	toolsSource string
 )
 
@@ -66,12 +66,8 @@ func completeKubernetes(ctx context.Context, m *maker, g goModule) (goModule, er
 	}
 	var x strings.Builder
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		for _, kv := range [][2]string{
-			{"gitVersion", g.version}, {"gitMajor", "1"}, {"gitMinor", minor}, {"gitTreeState", "clean"},
-			{"gitCommit", "from-go-modules"}, {"buildDate", built.UTC().Format(time.RFC3339)},
-		} {
-			fmt.Fprintf(&x, "-X %s.%s=%s ", pkg, kv[0], kv[1])
-		}
+		fmt.Fprintf(&x, "-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s -X %[1]s.gitTreeState=clean "+
+			"-X %[1]s.gitCommit=from-go-modules -X %[1]s.buildDate=%[4]s ", pkg, g.version, minor, built.UTC().Format(time.RFC3339))
 	}
 	g.ldflags = strings.TrimSpace(x.String())
 	return g, nil
@@ -211,7 +207,7 @@ func corednsModule(version string) goModule {
 func ownModule() goModule {
 	return goModule{
 		name: "own", version: "v1",
-		programs: map[string]string{"pause": "hk.invalid/own/pause", "hk-tools": "hk.invalid/own/tools"},
-		sources:  map[string]string{filepath.Join("pause", "main.go"): pauseSource, filepath.Join("tools", "main.go"): toolsSource},
+		programs: map[string]string{"pause": "hk.invalid/own/pause", "hk-tools": "hk.invalid/own/hk-tools"},
+		sources:  map[string]string{filepath.Join("pause", "main.go"): pauseSource, filepath.Join("hk-tools", "main.go"): toolsSource},
 	}
 }

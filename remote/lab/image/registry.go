@@ -123,7 +123,7 @@ func (r *registry) serveBlob(w http.ResponseWriter, req *http.Request, repo *rep
 		refuse(w, http.StatusInternalServerError, "UNKNOWN", err.Error())
 		return
 	}
-	defer f.Close()
+	defer closeQuietly(f)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Docker-Content-Digest", digest)
 	http.ServeContent(w, req, "", time.Time{}, io.NewSectionReader(f, at.Offset, at.Size))

@@ -91,7 +91,7 @@ func (m *maker) debootstrap(ctx context.Context, name, root string, sources []so
 	for _, s := range sources {
 		list.WriteString(s.line() + "\n")
 	}
-	return os.WriteFile(filepath.Join(root, "etc/apt/sources.list"), []byte(list.String()), 0o644)
+	return writePublic(filepath.Join(root, "etc/apt/sources.list"), []byte(list.String()), 0o644)
 }
 
 // aptEnv is the environment for package tools, with the proxy that apt is told to use.
@@ -116,14 +116,14 @@ func (m *maker) aptInstall(ctx context.Context, name, root string, packages []st
 		return err
 	}
 	policy := filepath.Join(root, "usr/sbin/policy-rc.d")
-	if err := os.WriteFile(policy, []byte("#!/bin/sh\nexit 101\n"), 0o755); err != nil {
+	if err := writePublic(policy, []byte("#!/bin/sh\nexit 101\n"), 0o755); err != nil {
 		return err
 	}
 	resolv, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(root, "etc/resolv.conf"), resolv, 0o644); err != nil {
+	if err := writePublic(filepath.Join(root, "etc/resolv.conf"), resolv, 0o644); err != nil {
 		return err
 	}
 	const script = `set -eu
@@ -169,7 +169,7 @@ func (m *maker) finishRoot(ctx context.Context, name, root string) error {
 	}
 	// Empty, not missing: systemd then draws an ID without calling it a first boot,
 	// which would reset which units are enabled.
-	return os.WriteFile(filepath.Join(root, "etc/machine-id"), nil, 0o444)
+	return writePublic(filepath.Join(root, "etc/machine-id"), nil, 0o444)
 }
 
 // writeRootfs copies a folder of the embedded files into a root.
@@ -184,7 +184,7 @@ func (m *maker) writeRootfs(folder, root string) error {
 		}
 		to := filepath.Join(root, rel)
 		if d.IsDir() {
-			return os.MkdirAll(to, 0o755)
+			return makeFolder(to)
 		}
 		data, err := rootfs.ReadFile(path)
 		if err != nil {
@@ -200,7 +200,7 @@ func (m *maker) writeRootfs(folder, root string) error {
 		if strings.HasSuffix(to, ".sh") {
 			mode = 0o755
 		}
-		return os.WriteFile(to, data, mode)
+		return writePublic(to, data, mode)
 	})
 }
 

@@ -35,14 +35,14 @@ type command struct {
 // it; with isolated set, everything it started and mounted goes with it.
 func (m *maker) run(ctx context.Context, c command) error {
 	logPath := filepath.Join(m.dir, "log", c.step+".log")
-	if err := os.MkdirAll(filepath.Dir(logPath), 0o755); err != nil {
+	if err := makeFolder(filepath.Dir(logPath)); err != nil {
 		return err
 	}
-	logFile, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	logFile, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	defer logFile.Close()
+	defer closeQuietly(logFile)
 	fmt.Fprintf(logFile, "\n$ %s\n", strings.Join(c.args, " "))
 
 	tail := &tailWriter{}

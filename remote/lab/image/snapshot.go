@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 )
 
@@ -76,7 +75,7 @@ func (m *maker) snapshot(ctx context.Context) (string, error) {
 		}
 		for to, from := range install {
 			to = filepath.Join(tmp, to)
-			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			if err := makeFolder(filepath.Dir(to)); err != nil {
 				return err
 			}
 			if err := linkFile(from, to); err != nil {

@@ -130,7 +130,7 @@ func (m *maker) make(ctx context.Context, s step, run func(context.Context, stri
 		return "", err
 	}
 	parent := filepath.Dir(out)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
+	if err := makeFolder(parent); err != nil {
 		return "", err
 	}
 	start := time.Now()
@@ -201,7 +201,7 @@ func replace(tmp, out string) error {
 // lockCache keeps other processes out of the lab's cache directory until unlock is
 // called. The kernel drops the lock when the process dies.
 func (m *maker) lockCache(ctx context.Context) (unlock func() error, err error) {
-	if err := os.MkdirAll(filepath.Join(m.dir, "stamps"), 0o755); err != nil {
+	if err := makeFolder(filepath.Join(m.dir, "stamps")); err != nil {
 		return nil, err
 	}
 	l := flock.New(filepath.Join(m.dir, "lock"))
