@@ -14,6 +14,7 @@ type KindGraph struct {
 	kinds []Kind
 	index map[string]int // "phase.part" -> index in kinds
 	needs [][]int32      // for each kind, the kind index behind each of its Needs
+	order []string       // phases as they were declared
 	lib   dominikbraun.Graph[string, string]
 }
 
@@ -60,6 +61,11 @@ func New(kinds []Kind, opts ...Option) (*KindGraph, error) {
 		return nil, err
 	}
 	kg := &KindGraph{lib: lib, index: make(map[string]int, len(kinds))}
+	for i := range kinds {
+		if !slices.Contains(kg.order, kinds[i].Phase) {
+			kg.order = append(kg.order, kinds[i].Phase)
+		}
+	}
 	for _, i := range order {
 		kg.index[kinds[i].ID()] = len(kg.kinds)
 		kg.kinds = append(kg.kinds, kinds[i])
@@ -191,16 +197,9 @@ func (kg *KindGraph) Index(id string) (int, bool) {
 // Needed returns the index of the kind behind the n-th need of kind i.
 func (kg *KindGraph) Needed(i, n int) int { return int(kg.needs[i][n]) }
 
-// Phases returns the names of the phases in the order of their first kind.
-func (kg *KindGraph) Phases() []string {
-	var out []string
-	for i := range kg.kinds {
-		if p := kg.kinds[i].Phase; !slices.Contains(out, p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
+// Phases returns the names of the phases in the order in which they were first
+// declared; not to be changed.
+func (kg *KindGraph) Phases() []string { return kg.order }
 
 // Path returns a shortest chain of kinds from one that needs to one that is
 // needed, both ends included, or nil if there is none.

@@ -185,7 +185,7 @@ func TestExpand(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"provision", "net", "etcd", "workers"}, g.Kinds().Phases()); diff != "" {
+	if diff := cmp.Diff([]string{"workers", "provision", "net", "etcd"}, g.Kinds().Phases()); diff != "" {
 		t.Errorf("phases: %s", diff)
 	}
 	if p := g.Kinds().Path("workers.join", "provision.server"); len(p) != 3 {
