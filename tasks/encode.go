@@ -48,10 +48,20 @@ func encodeInput(in any, p *fp.Parts) {
 	}
 }
 
+// Canonical is implemented by input fields that write themselves: shorter to
+// read than their fields one by one. Two different values must write different
+// text.
+type Canonical interface{ Canonical() string }
+
 // canonical writes a value so that two different values never read the same:
 // strings in composite values are quoted, maps sorted, nil and empty alike
 // (config makes no difference between them).
 func canonical(v reflect.Value) string {
+	if v.Kind() == reflect.Struct || v.Kind() == reflect.Array {
+		if c, ok := v.Interface().(Canonical); ok {
+			return c.Canonical()
+		}
+	}
 	switch v.Kind() {
 	case reflect.String:
 		return v.String()

@@ -43,6 +43,29 @@ type Pin struct {
 	File    string // SHA-256 of the file as it will be on the host
 }
 
+// Canonical is the pin as a part of a fingerprint. None of its fields holds a
+// space.
+func (p Pin) Canonical() string {
+	s := p.Name + " " + p.Version + " " + p.Path + " sha256:" + p.SHA256
+	if p.Member != "" {
+		s += " " + p.Member + " sha256:" + p.File
+	}
+	return s
+}
+
+// Pins are several files out of one artifact.
+type Pins [6]Pin
+
+// Canonical is Pin's, one a line.
+func (p Pins) Canonical() string {
+	var b strings.Builder
+	for i := range p {
+		b.WriteString(p[i].Canonical())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
 // LockKey is the lock file's key of an artifact for an architecture (Go's
 // spelling). amd64 is the plain name.
 func LockKey(name, arch string) string {

@@ -116,7 +116,8 @@ func (v Versions) downloads(arch string) []download {
 	add(Containerd, v.Containerd, "containerd/containerd", file, file+".sha256sum", "containerd", "containerd-shim-runc-v2", "ctr")
 	add(Runc, v.Runc, "opencontainers/runc", "runc."+arch, "runc.sha256sum")
 	file = "cni-plugins-linux-" + arch + "-" + v.CNI + ".tgz"
-	add(CNIPlugins, v.CNI, "containernetworking/plugins", file, file+".sha256", CNIPluginNames()...)
+	plugins := CNIPluginNames()
+	add(CNIPlugins, v.CNI, "containernetworking/plugins", file, file+".sha256", plugins[:]...)
 	file = "crictl-" + v.Crictl + "-linux-" + arch + ".tar.gz"
 	add(Crictl, v.Crictl, "kubernetes-sigs/cri-tools", file, file+".sha256", "crictl")
 	return out
@@ -124,6 +125,6 @@ func (v Versions) downloads(arch string) []download {
 
 // CNIPluginNames are the plugins that the pod network "mesh" and kubelet use,
 // and those that people's own networks are mostly built from.
-func CNIPluginNames() []string {
-	return []string{"bandwidth", "bridge", "host-local", "loopback", "portmap", "ptp"}
+func CNIPluginNames() [6]string {
+	return [...]string{"bandwidth", "bridge", "host-local", "loopback", "portmap", "ptp"}
 }

@@ -30,7 +30,7 @@ type cluster struct {
 	view  tasks.View
 }
 
-func newCluster(t *testing.T, text string) cluster {
+func newCluster(t testing.TB, text string) cluster {
 	t.Helper()
 	c, _, err := spec.Parse([]byte(text), "/configs/demo.yaml")
 	if err != nil {
@@ -63,13 +63,14 @@ func newCluster(t *testing.T, text string) cluster {
 
 func lock() *spec.LockFile {
 	sum := strings.Repeat("0", 64)
+	plugins := host.CNIPluginNames()
 	l := &spec.LockFile{Kubernetes: "v1.37.2", Artifacts: map[string]spec.Artifact{}, Images: map[string]string{}}
 	for _, n := range []string{"pause", "coredns", "kube-proxy", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
 		l.Images[n] = "registry.k8s.io/" + n + ":1"
 	}
 	for n, members := range map[string][]string{
 		host.Kubeadm: nil, host.Kubelet: nil, host.Kubectl: nil, host.Runc: nil, host.Crictl: {"crictl"},
-		host.Containerd: {"containerd", "containerd-shim-runc-v2", "ctr"}, host.CNIPlugins: host.CNIPluginNames(),
+		host.Containerd: {"containerd", "containerd-shim-runc-v2", "ctr"}, host.CNIPlugins: plugins[:],
 	} {
 		a := spec.Artifact{Version: "v1", Path: "/o/" + n, SHA256: sum, Files: map[string]string{}}
 		for _, m := range members {

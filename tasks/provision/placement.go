@@ -26,31 +26,50 @@ type placementIn struct {
 
 // Group is the placement group of a host: shards of ten by the host's number in
 // its pool, so that a pool of N hosts takes N/10 groups and a new host finds its
-// group without moving another. A project holds 50 groups; hosts of the pools'
-// tails beyond that have none, and "" is returned for them.
-func Group(cluster string, h *spec.Host, hosts []spec.Host) string {
-	name := groupOf(cluster, h)
-	for _, g := range groups(cluster, hosts) {
-		if g == name {
-			return name
+// group without moving another. A project holds 50 groups; hosts of the last
+// pools beyond that have none, and "" is returned for them.
+func Group(c *spec.Cluster, h *spec.Host) string {
+	shard, before := (h.Number-1)/groupSize, 0
+	for _, p := range pools(c) {
+		if p.name == h.Pool {
+			break
 		}
+		before += p.shards()
 	}
-	return ""
+	if before+shard >= maxGroups {
+		return ""
+	}
+	return groupOf(c.Name, h.Pool, shard)
 }
 
-func groupOf(cluster string, h *spec.Host) string {
-	return cluster + "-" + h.Pool + "-" + strconv.Itoa((h.Number-1)/groupSize+1)
+func groupOf(cluster, pool string, shard int) string {
+	return cluster + "-" + pool + "-" + strconv.Itoa(shard+1)
 }
 
-// groups are the names of all groups in the hosts' order, at most maxGroups.
-func groups(cluster string, hosts []spec.Host) []string {
+type pool struct {
+	name  string
+	count int
+}
+
+func (p pool) shards() int { return (p.count + groupSize - 1) / groupSize }
+
+// pools are all pools in the order of hosts.
+func pools(c *spec.Cluster) []pool {
+	out := []pool{{spec.Master, c.Masters.Count}, {spec.Etcd, c.Etcd.Count}}
+	for i := range c.Workers {
+		out = append(out, pool{c.Workers[i].Pool, c.Workers[i].Count})
+	}
+	return out
+}
+
+// groups are the names of all groups, at most maxGroups.
+func groups(c *spec.Cluster) []string {
 	var out []string
-	seen := map[string]bool{}
-	for i := range hosts {
-		g := groupOf(cluster, &hosts[i])
-		if !seen[g] && len(out) < maxGroups {
-			seen[g] = true
-			out = append(out, g)
+	for _, p := range pools(c) {
+		for i := range p.shards() {
+			if len(out) < maxGroups {
+				out = append(out, groupOf(c.Name, p.name, i))
+			}
 		}
 	}
 	return out
@@ -69,7 +88,7 @@ func placementKind() tasks.Kind {
 		Title: "placement groups",
 	}, tasks.Def[placementIn]{
 		Inputs: func(v *tasks.View) (placementIn, error) {
-			return placementIn{Name: v.Spec.Name, Groups: groups(v.Spec.Name, v.Hosts)}, nil
+			return placementIn{Name: v.Spec.Name, Groups: groups(v.Spec)}, nil
 		},
 		Run:    runPlacement,
 		Verify: verifyPlacement,

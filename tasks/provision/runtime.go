@@ -35,17 +35,17 @@ const (
 )
 
 type runtimeIn struct {
-	Containerd host.Pin   `part:"artifact:containerd"`
-	Shim       host.Pin   `part:"artifact:containerd-shim-runc-v2"`
-	Ctr        host.Pin   `part:"artifact:ctr"`
-	Runc       host.Pin   `part:"artifact:runc"`
-	Crictl     host.Pin   `part:"artifact:crictl"`
-	Plugins    []host.Pin `part:"artifact:cni-plugins"`
-	Mirror     string     `part:"config:mirrors.artifacts"`
-	Registry   string     `part:"config:mirrors.registry"`
-	Pause      string     `part:"versions:pause"`
-	Cgroup     string     `part:"out:ssh.cgroup"`
-	Restricted bool       `part:"out:ssh.restricted"`
+	Containerd host.Pin  `part:"artifact:containerd"`
+	Shim       host.Pin  `part:"artifact:containerd-shim-runc-v2"`
+	Ctr        host.Pin  `part:"artifact:ctr"`
+	Runc       host.Pin  `part:"artifact:runc"`
+	Crictl     host.Pin  `part:"artifact:crictl"`
+	Plugins    host.Pins `part:"artifact:cni-plugins"`
+	Mirror     string    `part:"config:mirrors.artifacts"`
+	Registry   string    `part:"config:mirrors.registry"`
+	Pause      string    `part:"versions:pause"`
+	Cgroup     string    `part:"out:ssh.cgroup"`
+	Restricted bool      `part:"out:ssh.restricted"`
 }
 
 // runtimeKind is the container runtime and its tools, on hosts that run pods.
@@ -69,8 +69,8 @@ func runtimeInputs(v *tasks.View) (runtimeIn, error) {
 	in.Ctr = p.take(host.Containerd, "ctr")
 	in.Runc = p.take(host.Runc, "")
 	in.Crictl = p.take(host.Crictl, "crictl")
-	for _, name := range host.CNIPluginNames() {
-		in.Plugins = append(in.Plugins, p.take(host.CNIPlugins, name))
+	for i, name := range host.CNIPluginNames() {
+		in.Plugins[i] = p.take(host.CNIPlugins, name)
 	}
 	if p.err != nil {
 		return in, p.err

@@ -60,7 +60,7 @@ func serverInputs(v *tasks.View) (serverIn, error) {
 	h := v.Host
 	in := serverIn{
 		Cluster: v.Spec.Name, Host: h.Name, Node: h.Node, Index: h.Index, Role: h.Role, Pool: h.Pool,
-		Type: h.Type, Image: v.Spec.Image, Location: h.Location, Group: Group(v.Spec.Name, h, v.Hosts),
+		Type: h.Type, Image: v.Spec.Image, Location: h.Location, Group: Group(v.Spec, h),
 	}
 	fw := v.Out(FirewallKind)
 	keys := []string{"id"}

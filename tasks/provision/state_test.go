@@ -219,13 +219,18 @@ func TestGroups(t *testing.T) {
 	hosts := spec.Expand(c, spec.Allocate(nil, spec.Names(c)))
 	members := map[string]int{}
 	for i := range hosts {
-		members[Group("demo", &hosts[i], hosts)]++
+		members[Group(c, &hosts[i])]++
 	}
 	if members[""] != 7 || len(members) != maxGroups+1 {
 		t.Errorf("%d groups, %d hosts without one", len(members)-1, members[""])
 	}
+	for _, g := range groups(c) {
+		if members[g] == 0 {
+			t.Errorf("group %s is made for nobody", g)
+		}
+	}
 	for g, n := range members {
-		if n > groupSize {
+		if n > groupSize && g != "" {
 			t.Errorf("group %s has %d members", g, n)
 		}
 	}
@@ -236,7 +241,7 @@ func TestGroups(t *testing.T) {
 	}
 	grown := spec.Expand(more, spec.Allocate(nil, spec.Names(more)))
 	for i := range hosts {
-		if a, b := Group("demo", &hosts[i], hosts), Group("demo", &grown[i], grown); a != b {
+		if a, b := Group(c, &hosts[i]), Group(more, &grown[i]); a != b {
 			t.Errorf("%s moved from %q to %q", hosts[i].Name, a, b)
 		}
 	}
