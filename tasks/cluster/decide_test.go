@@ -108,6 +108,9 @@ func TestDecide(t *testing.T) {
 		{"no such intent", []func(*Situation){func(s *Situation) { s.Ask.Abandon = "r8" }}, Refuse, ExitUsage, "no open run r8", nil},
 
 		{"our servers, store empty", []func(*Situation){nothing, func(s *Situation) { s.CloudUIDs, s.Tried = []string{"aa"}, []string{"/home/clusters/demo"} }}, Refuse, ExitCredentials, "credentials cannot be found", []string{"tried: /home/clusters/demo"}},
+		{"our servers, store empty, somebody builds", []func(*Situation){nothing, func(s *Situation) {
+			s.CloudUIDs, s.Lock = []string{"aa"}, &LockInfo{Holder: "you.there", Run: "r9"}
+		}}, Refuse, ExitLocked, "locked by you.there, run r9", nil},
 		{"same name, other UID", []func(*Situation){func(s *Situation) { s.CloudUIDs = []string{"bb"} }}, Refuse, ExitCloud, "another cluster called demo", []string{"UID aa", "UID bb", "hk adopt demo", "hk forget demo"}},
 		{"same name, ours and another", []func(*Situation){func(s *Situation) { s.CloudUIDs = []string{"aa", "bb"} }}, Refuse, ExitCloud, "another cluster called demo", nil},
 		{"same name, two others", []func(*Situation){nothing, func(s *Situation) { s.CloudUIDs = []string{"bb", "cc"} }}, Refuse, ExitCloud, "2 clusters called demo", nil},
@@ -139,7 +142,7 @@ func TestDecide(t *testing.T) {
 			if refused := d.Err() != nil; refused != (tt.exit != 0) {
 				t.Errorf("error %v with exit %d", d.Err(), tt.exit)
 			}
-			if d.Action == Refuse && len(d.Hints) == 0 && len(d.Details) == 0 {
+			if d.Action == Refuse && len(d.Hints)+len(d.Details) == 0 && d.Exit != ExitLocked {
 				t.Error("a refusal without a next step")
 			}
 		})

@@ -2,11 +2,9 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"hk/remote"
@@ -216,87 +214,6 @@ func (f *Found) sort(wanted []spec.Host) {
 	}
 }
 
-// Mine is the part of an inventory that carries a UID.
-func Mine(inv *remote.Inventory, uid string) *remote.Inventory {
-	return &remote.Inventory{
-		Time:            inv.Time,
-		Servers:         keepUID(inv.Servers, uid, func(o *remote.Server) map[string]string { return o.Labels }),
-		Networks:        keepUID(inv.Networks, uid, func(o *remote.Network) map[string]string { return o.Labels }),
-		Firewalls:       keepUID(inv.Firewalls, uid, func(o *remote.Firewall) map[string]string { return o.Labels }),
-		PlacementGroups: keepUID(inv.PlacementGroups, uid, func(o *remote.PlacementGroup) map[string]string { return o.Labels }),
-		LoadBalancers:   keepUID(inv.LoadBalancers, uid, func(o *remote.LoadBalancer) map[string]string { return o.Labels }),
-		SSHKeys:         keepUID(inv.SSHKeys, uid, func(o *remote.SSHKey) map[string]string { return o.Labels }),
-	}
-}
-
-func keepUID[T any](all []T, uid string, labels func(*T) map[string]string) []T {
-	var out []T
-	for i := range all {
-		l := labels(&all[i])
-		if uid != "" && l[remote.LabelUID] == uid && l[remote.LabelLock] == "" {
-			out = append(out, all[i])
-		}
-	}
-	return out
-}
-
-func allLabels(inv *remote.Inventory) []map[string]string {
-	var out []map[string]string
-	for i := range inv.Servers {
-		out = append(out, inv.Servers[i].Labels)
-	}
-	for i := range inv.Networks {
-		out = append(out, inv.Networks[i].Labels)
-	}
-	for i := range inv.Firewalls {
-		if inv.Firewalls[i].Labels[remote.LabelLock] == "" {
-			out = append(out, inv.Firewalls[i].Labels)
-		}
-	}
-	for i := range inv.PlacementGroups {
-		out = append(out, inv.PlacementGroups[i].Labels)
-	}
-	for i := range inv.LoadBalancers {
-		out = append(out, inv.LoadBalancers[i].Labels)
-	}
-	for i := range inv.SSHKeys {
-		out = append(out, inv.SSHKeys[i].Labels)
-	}
-	return out
-}
-
-// foreignObjects names what has a name the cluster needs and is not its own.
-// Objects of another cluster of the same name are told apart by their label.
-func foreignObjects(inv *remote.Inventory, uid, name string, wanted []spec.Host) []string {
-	need := map[string]bool{}
-	for i := range wanted {
-		need[wanted[i].Node] = true
-	}
-	var out []string
-	see := func(kind string, id int64, n string, want bool, l map[string]string) {
-		if want && (uid == "" || l[remote.LabelUID] != uid) && l[remote.LabelCluster] != name {
-			out = append(out, fmt.Sprintf("%s %s (%d)", kind, n, id))
-		}
-	}
-	for i := range inv.Servers {
-		o := &inv.Servers[i]
-		see("server", o.ID, o.Name, need[o.Name], o.Labels)
-	}
-	for i := range inv.Networks {
-		o := &inv.Networks[i]
-		see("network", o.ID, o.Name, o.Name == name, o.Labels)
-	}
-	for i := range inv.Firewalls {
-		o := &inv.Firewalls[i]
-		see("firewall", o.ID, o.Name, o.Name == name || o.Name == name+"-masters", o.Labels)
-	}
-	for i := range inv.LoadBalancers {
-		o := &inv.LoadBalancers[i]
-		see("load balancer", o.ID, o.Name, o.Name == name, o.Labels)
-	}
-	return out
-}
-
 // judgeServers compares servers and facts with what the unit knows.
 func (f *Found) judgeServers() {
 	for _, h := range f.Hosts {
@@ -361,129 +278,6 @@ func (f *Found) off(asked map[string]*asking) {
 		case h.Server != nil && slices.Contains([]string{"off", "stopping", "deleting"}, h.Server.Status):
 			a.stop("its server is " + h.Server.Status)
 		}
-	}
-}
-
-// asking is a question to one host under way.
-type asking struct {
-	cancel context.CancelFunc
-	start  time.Time
-
-	done  chan struct{} // closed when facts, err and took are set
-	facts *remote.Facts
-	err   error
-	took  time.Duration
-
-	mu  sync.Mutex
-	why string // it was given up for this reason
-}
-
-// hostLimit bounds the wait for a host: at least least, so that a dead host
-// costs little; up to factor times what the slowest answer took, so that a
-// computer under load does not make healthy hosts look dead; never over most.
-const (
-	hostLimitLeast  = 2500 * time.Millisecond
-	hostLimitFactor = 4
-	hostLimitMost   = 15 * time.Second
-)
-
-func (s *Session) ask(ctx context.Context, h *HostFound, q remote.FactsQuery) *asking {
-	ctx, cancel := context.WithTimeout(ctx, hostLimitMost)
-	a := &asking{cancel: cancel, start: time.Now(), done: make(chan struct{})}
-	host := s.open(*h.Record)
-	go func() {
-		defer close(a.done)
-		a.facts, a.err = host.Facts(ctx, q)
-		a.took = time.Since(a.start)
-	}()
-	return a
-}
-
-func (a *asking) stop(why string) {
-	a.mu.Lock()
-	if a.why == "" {
-		a.why = why
-	}
-	a.mu.Unlock()
-	a.cancel()
-}
-
-// finish waits for all answers and gives up on those that take too long. A
-// limit of 0 adapts to the slowest answer.
-func finish(asked map[string]*asking, limit time.Duration) {
-	if len(asked) == 0 {
-		return
-	}
-	first := time.Now()
-	for _, a := range asked {
-		if a.start.Before(first) {
-			first = a.start
-		}
-	}
-	answers := make(chan time.Duration, len(asked))
-	var wg sync.WaitGroup
-	for _, a := range asked {
-		wg.Go(func() {
-			<-a.done
-			if a.err == nil {
-				answers <- a.took
-			} else {
-				answers <- 0
-			}
-		})
-	}
-	adapt := limit == 0
-	if adapt {
-		limit = hostLimitLeast
-	}
-	slowest := time.Duration(0)
-	timer := time.NewTimer(time.Until(first.Add(limit)))
-	defer timer.Stop()
-	for left := len(asked); left > 0; {
-		select {
-		case t := <-answers:
-			left--
-			slowest = max(slowest, t)
-		case <-timer.C:
-			more := min(max(limit, hostLimitFactor*slowest), hostLimitMost)
-			if adapt && slowest == 0 {
-				more = hostLimitMost / 2 // nobody answered yet: all may be slow
-			}
-			if wait := time.Until(first.Add(more)); adapt && wait > 0 {
-				timer.Reset(wait)
-				continue
-			}
-			for _, a := range asked {
-				select {
-				case <-a.done:
-				default:
-					a.stop("no answer within " + time.Since(first).Round(100*time.Millisecond).String())
-				}
-			}
-		}
-	}
-	wg.Wait()
-	for _, a := range asked {
-		a.cancel()
-	}
-}
-
-// into files an answer.
-func (a *asking) into(h *HostFound) {
-	switch {
-	case a.err == nil:
-		h.Facts = a.facts
-	case errors.Is(a.err, remote.ErrRebuilt):
-		h.Rebuilt = "it shows the throw-away host key of its creation again"
-	case errors.Is(a.err, remote.ErrHostKey):
-		h.BadKey = a.err.Error()
-	default:
-		h.Down = a.err.Error()
-		a.mu.Lock()
-		if a.why != "" {
-			h.Down = a.why
-		}
-		a.mu.Unlock()
 	}
 }
 

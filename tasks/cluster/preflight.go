@@ -199,6 +199,10 @@ func (g *gates) locations() {
 			return
 		}
 	}
+	if len(g.create) == 0 {
+		g.p.pass("location", "no server is to be created")
+		return
+	}
 	g.p.pass("location", "locations exist: "+strings.Join(g.places(), ", "))
 }
 

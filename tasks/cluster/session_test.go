@@ -403,6 +403,12 @@ func TestForcedRunIsAnIntentOfItsTasks(t *testing.T) {
 	if _, err := s.Finish(w.Ctx, Outcome{OK: true}); err != nil {
 		t.Fatal(err)
 	}
+	if s.Unit().Manifest().Intent == nil {
+		t.Error("a build of a part ended another run's intent")
+	}
+	if _, err := s.Finish(w.Ctx, Outcome{OK: true, Whole: true}); err != nil {
+		t.Fatal(err)
+	}
 	if in := s.Unit().Manifest().Intent; in != nil {
 		t.Errorf("the intent is still open: %+v", in)
 	}
