@@ -90,10 +90,10 @@ func (c *config) info(dir string) *Info {
 	return in
 }
 
-// claim settles a lab's index and makes its bridge, by whose note other labs, of
-// whatever home, see that the index is taken. home's labs that are down now keep
-// theirs.
-func claim(home, dir string, c *config, isNew bool) error {
+// settle writes the lab's config, a new one or the one it had with what options may
+// change, and makes its bridge, by whose note other labs, of whatever home, see that
+// its addresses are taken. Labs of this home that are down now keep theirs.
+func settle(o Options, dir string) error {
 	lock, err := os.OpenFile("/run/hk-lab.lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -102,21 +102,34 @@ func claim(home, dir string, c *config, isNew bool) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("locking lab addresses: %w", err)
 	}
-	if isNew {
-		taken := map[int]bool{}
-		for _, other := range labDirs(home) {
-			if oc, err := readConfig(other); err == nil && other != dir {
-				taken[oc.Index] = true
-			}
-		}
-		if c.Index, err = fabric.FreeIndex(taken); err != nil {
-			return err
-		}
+	c, err := readConfig(dir)
+	if errors.Is(err, ErrNotFound) {
+		c, err = newConfig(o, dir)
 	}
+	if err != nil {
+		return err
+	}
+	c.Latency, c.Cache, c.Exe = o.Latency, o.CacheDir, o.Exe
 	if err := c.fabric().Claim(dir); err != nil {
 		return err
 	}
 	return c.write(dir)
+}
+
+func newConfig(o Options, dir string) (*config, error) {
+	c := &config{Name: o.Name, Tokens: []token{{ID: "default", Secret: newSecret(), Project: "default"}}}
+	taken := map[int]bool{}
+	for _, other := range labDirs(o.HomeDir) {
+		if oc, err := readConfig(other); err == nil && other != dir {
+			taken[oc.Index] = true
+		}
+	}
+	var err error
+	if c.Index, err = fabric.FreeIndex(taken); err != nil {
+		return nil, err
+	}
+	c.Port, err = freePort()
+	return c, err
 }
 
 func labDirs(home string) []string {

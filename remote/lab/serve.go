@@ -41,6 +41,9 @@ func Serve(ctx context.Context, o Options) error {
 		return err
 	}
 	defer unlock()
+	if err := writeDaemon(dir); err != nil {
+		return err
+	}
 	raiseLimits()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -79,9 +82,6 @@ func Serve(ctx context.Context, o Options) error {
 		return fmt.Errorf("opening the API: %w", err)
 	}
 	srv.http(l, a)
-	if err := writeDaemon(dir); err != nil {
-		return err
-	}
 	o.Log("lab " + c.Name + " answers at " + c.info(dir).Endpoint)
 	return housekeep(ctx, a, b)
 }

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -60,24 +59,6 @@ func Up(ctx context.Context, o Options) (*Info, error) {
 	return Lookup(o.HomeDir, o.Name)
 }
 
-// settle writes the lab's config, a new one or the one it had with what options
-// may change.
-func settle(o Options, dir string) error {
-	c, err := readConfig(dir)
-	isNew := errors.Is(err, ErrNotFound)
-	if err != nil && !isNew {
-		return err
-	}
-	if isNew {
-		c = &config{Name: o.Name, Tokens: []token{{ID: "default", Secret: newSecret(), Project: "default"}}}
-		if c.Port, err = freePort(); err != nil {
-			return err
-		}
-	}
-	c.Latency, c.Cache, c.Exe = o.Latency, o.CacheDir, o.Exe
-	return claim(o.HomeDir, dir, c, isNew)
-}
-
 // supported says what about this computer keeps it from holding a lab.
 func supported() error {
 	if runtime.GOOS != "linux" {
@@ -102,28 +83,16 @@ func hasTools() error {
 	return nil
 }
 
-// start starts the daemon and waits until it answers.
+// start starts the daemon, unless there is one that has only not answered yet, and
+// waits until it answers.
 func start(ctx context.Context, o Options, dir string) error {
 	logPath := filepath.Join(dir, "daemon.log")
-	logf, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer logf.Close()
-	_ = os.Remove(daemonPath(dir))
-	cmd := exec.Command(o.Exe, "lab", "serve", o.Name) //nolint:noctx // outlives us on purpose
-	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), "HK_LAB_HOME="+o.HomeDir)
-	cmd.Stdout, cmd.Stderr = logf, logf
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting the lab's daemon: %w", err)
-	}
 	exited := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(exited)
-	}()
+	if serving(dir) == 0 {
+		if err := spawn(o, logPath, exited); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
@@ -132,12 +101,12 @@ func start(ctx context.Context, o Options, dir string) error {
 		}
 		select {
 		case <-exited:
-			// Another Up may have been quicker: then its daemon holds the lock.
-			if in, err := Lookup(o.HomeDir, o.Name); err == nil && in.Running {
-				return nil
+			exited = nil
+			// Another Up may have been quicker: then its daemon is the one to wait for.
+			if serving(dir) == 0 {
+				text, _ := os.ReadFile(logPath)
+				return fmt.Errorf("the lab's daemon ended: %s (see %s)", lastLine(string(text)), logPath)
 			}
-			text, _ := os.ReadFile(logPath)
-			return fmt.Errorf("the lab's daemon ended: %s (see %s)", lastLine(string(text)), logPath)
 		case <-ctx.Done():
 			return fmt.Errorf("the lab's daemon does not answer: %w (see %s)", ctx.Err(), logPath)
 		case <-time.After(25 * time.Millisecond):
@@ -145,9 +114,31 @@ func start(ctx context.Context, o Options, dir string) error {
 	}
 }
 
+// spawn runs the daemon in a session of its own and closes exited if it ends.
+func spawn(o Options, logPath string, exited chan<- struct{}) error {
+	logf, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer logf.Close()
+	cmd := exec.Command(o.Exe, "lab", "serve", o.Name) //nolint:noctx // outlives us on purpose
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "HK_LAB_HOME="+o.HomeDir)
+	cmd.Stdout, cmd.Stderr = logf, logf
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting the lab's daemon: %w", err)
+	}
+	go func() {
+		_ = cmd.Wait()
+		close(exited)
+	}()
+	return nil
+}
+
 // answers reports whether a lab's API answers.
 func answers(in *Info) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(in.Endpoint, "/v1")+"/_lab/ping", nil)
 	if err != nil {
