@@ -32,28 +32,30 @@ func imagesKind() tasks.Kind {
 		Needs: []graph.Need{{Kind: SSHKind, Via: graph.Same}, {Kind: RuntimeKind, Via: graph.Same}},
 		Title: "container images of Kubernetes",
 	}, tasks.Def[imagesIn]{
-		Inputs: func(v *tasks.View) (imagesIn, error) {
-			if v.Lock == nil {
-				return imagesIn{}, fmt.Errorf("there is no lock file to take images from")
-			}
-			names := slices.Clone(nodeImages)
-			if v.Host.Has(spec.Master) {
-				names = append(names, controlPlaneImages...)
-			}
-			var in imagesIn
-			for _, n := range names {
-				ref := v.Lock.Images[n]
-				if ref == "" {
-					return in, fmt.Errorf("the lock file has no image %s", n)
-				}
-				in.Images = append(in.Images, ref)
-			}
-			slices.Sort(in.Images)
-			return in, nil
-		},
+		Inputs:   imagesInputs,
 		Declared: func(in imagesIn) remote.HostState { return remote.HostState{Images: in.Images} },
 		Verify:   verifyImages,
 	})
+}
+
+func imagesInputs(v *tasks.View) (imagesIn, error) {
+	if v.Lock == nil {
+		return imagesIn{}, fmt.Errorf("there is no lock file to take images from")
+	}
+	names := slices.Clone(nodeImages)
+	if v.Host.Has(spec.Master) {
+		names = append(names, controlPlaneImages...)
+	}
+	var in imagesIn
+	for _, n := range names {
+		ref := v.Lock.Images[n]
+		if ref == "" {
+			return in, fmt.Errorf("the lock file has no image %s", n)
+		}
+		in.Images = append(in.Images, ref)
+	}
+	slices.Sort(in.Images)
+	return in, nil
 }
 
 func verifyImages(ctx context.Context, in imagesIn, e *tasks.Env) (fp.Output, error) {
