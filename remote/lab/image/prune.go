@@ -33,6 +33,12 @@ func Prune(ctx context.Context, o Options, inUse []string) (removed []string, er
 		return nil, err
 	}
 	keep := append(slices.Clone(inUse), set.Roots[Stock], set.Roots[Snapshot], set.Containerd[Snapshot], set.Images)
+	m.readOnly = true
+	packages, err := m.snapshotPackages(ctx)
+	if err != nil && !errors.Is(err, errMissing) {
+		return nil, err
+	}
+	keep = append(keep, packages)
 	old, err := m.outdated(keep, string(mounts))
 	if err != nil {
 		return nil, err
@@ -55,6 +61,7 @@ func (m *maker) outdated(keep []string, mounts string) ([]string, error) {
 	var old []string
 	for _, group := range []struct{ dir, prefix string }{
 		{"roots", Stock + "-"}, {"roots", Snapshot + "-"}, {"containerd", Snapshot + "-"}, {"", "images-"},
+		{"build", "snapshot-packages-"},
 	} {
 		dir := filepath.Join(m.dir, group.dir)
 		entries, err := os.ReadDir(dir)
