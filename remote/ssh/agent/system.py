@@ -78,7 +78,8 @@ def apply_packages(names, job):
     wait_cloud_init(job)
     install = ["apt-get", "-y", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Options::=--force-confdef",
                "-o", "Dpkg::Options::=--force-confold", "install", "--no-install-recommends"] + todo
-    update = ["apt-get", "-q", "-o", "Acquire::Retries=3", "update"]
+    # Without the mode, lists that cannot be fetched are a warning and exit code 0.
+    update = ["apt-get", "-q", "-o", "Acquire::Retries=3", "-o", "APT::Update::Error-Mode=any", "update"]
     fresh = not any(n.endswith("_Packages") or ".lz4" in n or ".gz" in n for n in listdir("/var/lib/apt/lists"))
     code, err = 1, b""
     if not fresh:
