@@ -21,7 +21,7 @@ func makeFolder(path string) error {
 
 // writePublic writes a file that users other than root may read.
 func writePublic(path string, data []byte, mode fs.FileMode) error {
-	return os.WriteFile(path, data, mode) //nolint:gosec // public, see above
+	return os.WriteFile(path, data, mode)
 }
 
 // closeQuietly closes a file that was only read, or whose close was checked before.

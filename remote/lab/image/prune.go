@@ -60,8 +60,11 @@ func Prune(ctx context.Context, o Options, inUse []string) (removed []string, er
 func (m *maker) outdated(keep []string, mounts string) ([]string, error) {
 	var old []string
 	for _, group := range []struct{ dir, prefix string }{
-		{"roots", Stock + "-"}, {"roots", Snapshot + "-"}, {"containerd", Snapshot + "-"}, {"", "images-"},
+		{"roots", Stock + "-"},
+		{"roots", Snapshot + "-"},
 		{"build", "snapshot-packages-"},
+		{"containerd", Snapshot + "-"},
+		{"", "images-"},
 	} {
 		dir := filepath.Join(m.dir, group.dir)
 		entries, err := os.ReadDir(dir)
