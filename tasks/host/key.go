@@ -14,11 +14,11 @@ import (
 func KeyLabel(authorizedKey string) (string, error) {
 	f := strings.Fields(authorizedKey)
 	if len(f) < 2 {
-		return "", fmt.Errorf("host key %q is not in authorized_keys form", authorizedKey)
+		return "", fmt.Errorf("key %q is not in authorized_keys form", authorizedKey)
 	}
 	wire, err := base64.StdEncoding.DecodeString(f[1])
 	if err != nil {
-		return "", fmt.Errorf("decoding host key: %w", err)
+		return "", fmt.Errorf("key is not in authorized_keys form: %w", err)
 	}
 	sum := sha256.Sum256(wire)
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])), nil

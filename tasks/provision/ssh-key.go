@@ -10,6 +10,7 @@ import (
 	"hk/graph"
 	"hk/remote"
 	"hk/tasks"
+	"hk/tasks/host"
 )
 
 // OperatorKey is the credential unit's name for the operator's public SSH key
@@ -63,8 +64,8 @@ func operatorKey(e *tasks.Env) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the operator's public key: %w", err)
 	}
-	if keyBody(string(b)) == "" {
-		return "", fmt.Errorf("the operator's public key is not in authorized_keys form")
+	if _, err := host.KeyLabel(string(b)); err != nil {
+		return "", fmt.Errorf("the operator's public key: %w", err)
 	}
 	return strings.TrimSpace(string(b)), nil
 }
