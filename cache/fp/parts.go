@@ -51,7 +51,7 @@ type Parts struct {
 }
 
 // usualParts is room for the parts of most tasks, the engine's included.
-const usualParts = 16
+const usualParts = 12
 
 type part struct {
 	label string

@@ -736,3 +736,23 @@ func TestPlanBecause(t *testing.T) {
 		t.Errorf("%s", s.plan(t, s.options()))
 	}
 }
+
+// An output that is too large, or a verification that says no, makes no record.
+func TestOutputTooLarge(t *testing.T) {
+	s := etcd(t, nil)
+	o := s.options()
+	o.Work = &loud{s.world}
+	sum := s.build(t, o)
+	if sum.Failed != 1 || s.store.get("etcd.ca").Good() {
+		t.Errorf("%+v, record %+v", sum, s.store.get("etcd.ca"))
+	}
+}
+
+// loud declares more than an output may hold.
+type loud struct{ *world }
+
+func (w *loud) Do(ctx context.Context, t graph.Task, in run.Input, a run.Attempt) (run.Result, error) {
+	res, err := w.world.Do(ctx, t, in, a)
+	res.Output = fp.Output{"all": strings.Repeat("x", fp.MaxOutput)}
+	return res, err
+}
