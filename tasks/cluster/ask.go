@@ -12,7 +12,7 @@ import (
 // asking is a question to one host under way.
 type asking struct {
 	cancel context.CancelFunc
-	start  time.Time
+	start  time.Duration // by Timer.Boot
 
 	done  chan struct{} // closed when facts, err and took are set
 	facts *remote.Facts
@@ -34,12 +34,12 @@ const (
 
 func (s *Session) ask(ctx context.Context, h *HostFound, q remote.FactsQuery) *asking {
 	ctx, cancel := context.WithTimeout(ctx, hostLimitMost)
-	a := &asking{cancel: cancel, start: time.Now(), done: make(chan struct{})}
+	a := &asking{cancel: cancel, start: s.o.Timer.Boot(), done: make(chan struct{})}
 	host := s.open(*h.Record)
 	go func() {
 		defer close(a.done)
 		a.facts, a.err = host.Facts(ctx, q)
-		a.took = time.Since(a.start)
+		a.took = s.o.Timer.Boot() - a.start
 	}()
 	return a
 }
@@ -55,15 +55,13 @@ func (a *asking) stop(why string) {
 
 // finish waits for all answers and gives up on those that take too long. A
 // limit of 0 adapts to the slowest answer.
-func finish(asked map[string]*asking, limit time.Duration) {
+func finish(clock Timer, asked map[string]*asking, limit time.Duration) {
 	if len(asked) == 0 {
 		return
 	}
-	first := time.Now()
+	first := clock.Boot()
 	for _, a := range asked {
-		if a.start.Before(first) {
-			first = a.start
-		}
+		first = min(first, a.start)
 	}
 	answers := make(chan time.Duration, len(asked))
 	var wg sync.WaitGroup
@@ -82,7 +80,7 @@ func finish(asked map[string]*asking, limit time.Duration) {
 		limit = hostLimitLeast
 	}
 	slowest := time.Duration(0)
-	timer := time.NewTimer(time.Until(first.Add(limit)))
+	timer := time.NewTimer(first + limit - clock.Boot())
 	defer timer.Stop()
 	for left := len(asked); left > 0; {
 		select {
@@ -94,7 +92,7 @@ func finish(asked map[string]*asking, limit time.Duration) {
 			if adapt && slowest == 0 {
 				more = hostLimitMost / 2 // nobody answered yet: all may be slow
 			}
-			if wait := time.Until(first.Add(more)); adapt && wait > 0 {
+			if wait := first + more - clock.Boot(); adapt && wait > 0 {
 				timer.Reset(wait)
 				continue
 			}
@@ -102,7 +100,7 @@ func finish(asked map[string]*asking, limit time.Duration) {
 				select {
 				case <-a.done:
 				default:
-					a.stop("no answer within " + time.Since(first).Round(100*time.Millisecond).String())
+					a.stop("no answer within " + (clock.Boot() - first).Round(100*time.Millisecond).String())
 				}
 			}
 		}

@@ -205,7 +205,7 @@ func hostCertificates(ctx context.Context, host remote.Host, h *spec.Host, now t
 		}
 		c := certOf(text)
 		if c == nil {
-			out = append(out, Certificate{Name: name, Problem: ptr("there is no certificate in it")})
+			out = append(out, Certificate{Name: name, Problem: new("there is no certificate in it")})
 			continue
 		}
 		out = append(out, certificate(name, c.NotBefore, c.NotAfter, c.Subject.String(), now, l.renews))

@@ -139,7 +139,7 @@ func (s *Session) Destroy(ctx context.Context, told func(Object)) error {
 	if err != nil && begun {
 		how = (*Lease).Expire // the next one must see that it was begun here
 	}
-	return errors.Join(err, s.giveBack(how))
+	return errors.Join(err, s.giveBack(how)) //nolint:contextcheck // also after ctx has ended
 }
 
 func (s *Session) destroy(ctx context.Context, told func(Object)) (begun bool, err error) {

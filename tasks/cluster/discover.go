@@ -109,7 +109,6 @@ func (f *Found) Objects() int {
 //
 // With inv, the cloud was asked already.
 func (s *Session) discover(ctx context.Context, look Look, inv *remote.Inventory) (*Found, error) {
-	start := time.Now()
 	f := &Found{Name: s.o.Name, Hosts: map[string]*HostFound{}}
 	unit := s.Unit()
 	if unit != nil {
@@ -144,7 +143,7 @@ func (s *Session) discover(ctx context.Context, look Look, inv *remote.Inventory
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		finish(asked, 0)
+		finish(s.o.Timer, asked, 0)
 		return nil, err
 	}
 	if f.CloudErr == nil {
@@ -152,7 +151,7 @@ func (s *Session) discover(ctx context.Context, look Look, inv *remote.Inventory
 		f.Lock = lockOf(f.Inventory, s.o.Name)
 	}
 	f.off(asked)
-	finish(asked, look.Limit)
+	finish(s.o.Timer, asked, look.Limit)
 	for n, a := range asked {
 		a.into(f.Hosts[n])
 	}
@@ -161,7 +160,7 @@ func (s *Session) discover(ctx context.Context, look Look, inv *remote.Inventory
 	if unit != nil {
 		f.Version = newest(unit.Manifest().Version, f.Version)
 	}
-	f.Took = time.Since(start)
+	f.Took = s.o.Timer.Boot() - before
 	return f, ctx.Err()
 }
 

@@ -431,6 +431,7 @@ func (g *stage) options() Options {
 			},
 		},
 		KeyCreated: func(k KeyCreated) { g.keys = append(g.keys, k) },
+		Timer:      bubbleTimer(nil),
 	}
 }
 

@@ -329,7 +329,7 @@ func (l *Lease) renew(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, remote.ErrNotFound):
-			l.lose(fmt.Errorf("%w: its lock object is gone, somebody else took it", ErrLeaseLost))
+			_ = l.lose(fmt.Errorf("%w: its lock object is gone, somebody else took it", ErrLeaseLost)) // who writes next hears it
 			return
 		default:
 			wait = 2 * time.Second // the API stumbles; the lease still runs

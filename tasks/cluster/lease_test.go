@@ -287,6 +287,7 @@ func (c *slowCloud) DeleteFirewall(ctx context.Context, id int64) error {
 }
 
 func race(t *testing.T, seed uint64, unique, stale bool) {
+	t.Helper()
 	c := &slowCloud{fakeCloud: newCloud(time.Now), rnd: rand.New(rand.NewPCG(seed, 1))}
 	c.unique = unique
 	if stale {

@@ -174,8 +174,10 @@ func keyDiffers(s *Situation) (Decision, bool) {
 	}
 	d := refuse(ExitSSH, "ssh", "a host of %s shows a host key that is not its own", s.Name)
 	d.Details = bad
-	d.Hints = []string{"somebody may be in between, or the host was set up anew by hand; nothing secret was sent to it",
-		"hk node replace " + s.Name + "/HOST makes the host anew"}
+	d.Hints = []string{
+		"somebody may be in between, or the host was set up anew by hand; nothing secret was sent to it",
+		"hk node replace " + s.Name + "/HOST makes the host anew",
+	}
 	return d, true
 }
 

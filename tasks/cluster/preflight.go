@@ -96,7 +96,7 @@ func (s *Session) Preflight(ctx context.Context, o PreflightOptions) (*Preflight
 	cat, err := s.o.World.Cloud.Catalog(ctx)
 	if err != nil {
 		p.fail("catalog", ExitCloud, "cloud", fmt.Sprintf("the catalog cannot be read: %v", err))
-		return p, nil
+		return p, nil //nolint:nilerr // a gate that fails is an answer
 	}
 	g := gates{p: p, c: c, f: f, cat: cat, wanted: s.Wanted(), create: s.toCreate(o.Live)}
 	g.sshKey(o)
@@ -130,8 +130,8 @@ func (p *Preflight) pass(name, msg string) {
 	p.Gates = append(p.Gates, Gate{Name: name, OK: true, Message: msg})
 }
 
-func (p *Preflight) warn(name, msg string, hints ...string) {
-	p.Gates = append(p.Gates, Gate{Name: name, Warning: true, Message: msg, Hints: hints})
+func (p *Preflight) warn(name, msg string) {
+	p.Gates = append(p.Gates, Gate{Name: name, Warning: true, Message: msg})
 }
 
 func (p *Preflight) fail(name string, exit int, world, msg string, hints ...string) {

@@ -90,7 +90,7 @@ func Load(o Options) (*Session, error) {
 		o.Rand = rand.Reader
 	}
 	if o.World.Clock == nil {
-		o.World.Clock = time.Now
+		return nil, errors.New("bug: a world without a clock")
 	}
 	s := &Session{o: o, opened: map[string]openHost{}}
 	s.g = &guard{check: s.mayWrite, alive: s.mayProbe}

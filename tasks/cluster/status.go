@@ -156,11 +156,11 @@ func (s *Session) fillIdentity(st *Status, f *Found) {
 		st.UID = &uid
 	}
 	if c := s.Spec(); c != nil {
-		st.Versions.Kubernetes = ptr(c.Kubernetes.Version)
+		st.Versions.Kubernetes = new(c.Kubernetes.Version)
 	}
 	if u := s.Unit(); u != nil {
-		st.Credentials.Source = ptr(u.Place())
-		st.Versions.HK = ptr(u.Manifest().Version)
+		st.Credentials.Source = new(u.Place())
+		st.Versions.HK = new(u.Manifest().Version)
 		st.Warnings = append(st.Warnings, u.Warnings()...)
 		if in := u.Manifest().Intent; in != nil {
 			st.Warnings = append(st.Warnings, "run "+in.RunID+" was agreed to and has not ended; hk build "+s.o.Name+" goes on with it")
@@ -173,11 +173,11 @@ func (s *Session) fillIdentity(st *Status, f *Found) {
 	if f.CloudErr != nil {
 		st.Warnings = append(st.Warnings, "the cloud cannot be read: "+f.CloudErr.Error())
 		if u := s.Unit(); u != nil {
-			st.Established = ptr(u.Manifest().Born != nil)
+			st.Established = new(u.Manifest().Born != nil)
 		}
 		return
 	}
-	st.Established = ptr(f.Established)
+	st.Established = new(f.Established)
 	for _, o := range f.Foreign {
 		st.Warnings = append(st.Warnings, "has a name of this cluster and is not its own: "+o)
 	}
@@ -217,15 +217,15 @@ func (s *Session) fillHosts(st *Status, f *Found, cat *remote.Catalog) {
 func (h *HostFound) status(cloud bool, cat *remote.Catalog) HostStatus {
 	out := HostStatus{Host: h.Host, State: "unknown"}
 	if h.Record != nil && h.Record.ServerID != 0 {
-		out.ServerID = ptr(h.Record.ServerID)
-		out.Address = ptr(h.Record.Addr)
+		out.ServerID = new(h.Record.ServerID)
+		out.Address = new(h.Record.Addr)
 	}
 	switch {
 	case h.Server != nil:
-		out.ServerID, out.Address, out.Type, out.State = ptr(h.Server.ID), ptr(h.Server.IPv4), ptr(h.Server.Type), h.Server.Status
+		out.ServerID, out.Address, out.Type, out.State = new(h.Server.ID), new(h.Server.IPv4), new(h.Server.Type), h.Server.Status
 		if cat != nil {
 			if p, ok := cat.ServerTypes[h.Server.Type].Price[h.Server.Location]; ok {
-				out.Price = ptr(p)
+				out.Price = new(p)
 			}
 		}
 	case cloud:
@@ -233,11 +233,11 @@ func (h *HostFound) status(cloud bool, cat *remote.Catalog) HostStatus {
 	}
 	switch {
 	case h.Rebuilt != "":
-		out.State, out.Problem = "rebuilt", ptr(h.Rebuilt)
+		out.State, out.Problem = "rebuilt", new(h.Rebuilt)
 	case h.BadKey != "":
-		out.Problem = ptr(h.BadKey)
+		out.Problem = new(h.BadKey)
 	case h.Down != "" && (out.State == "running" || out.State == "unknown"):
-		out.State, out.Problem = "unreachable", ptr(h.Down)
+		out.State, out.Problem = "unreachable", new(h.Down)
 	}
 	return out
 }
@@ -260,5 +260,3 @@ func (s *Session) ready(st *Status) *bool {
 	}
 	return &ok
 }
-
-func ptr[T any](v T) *T { return &v }

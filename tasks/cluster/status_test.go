@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -175,9 +176,7 @@ func TestCertsCheck(t *testing.T) {
 	if g.hosts.hosts["master-1"].files == nil {
 		g.hosts.hosts["master-1"].files = map[string][]byte{}
 	}
-	for k, v := range f {
-		g.hosts.hosts["master-1"].files[k] = v
-	}
+	maps.Copy(g.hosts.hosts["master-1"].files, f)
 	g.hosts.hosts["master-2"].files["/etc/kubernetes/pki/ca.crt"] = other.CertPEM
 	g.hosts.hosts["worker-1"].err = remote.ErrUnreachable
 	r, err := s.CheckCerts(t.Context())

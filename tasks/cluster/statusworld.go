@@ -49,7 +49,7 @@ func (s *Session) statusKube(ctx context.Context, st *Status, warn func(string, 
 			ns.Bad = []string{}
 		}
 		if !n.Ready {
-			ns.Reason = ptr(cmp.Or(strings.TrimSpace(n.NotReadyReason+" "+n.NotReadyMessage), "unknown"))
+			ns.Reason = new(cmp.Or(strings.TrimSpace(n.NotReadyReason+" "+n.NotReadyMessage), "unknown"))
 		}
 		st.Nodes = append(st.Nodes, ns)
 		versions[n.KubeletVersion] = true
@@ -102,13 +102,13 @@ func (s *Session) statusEtcd(ctx context.Context, st *Status, warn func(string, 
 		wg.Go(func() {
 			x, err := e.Status(ctx, name)
 			if err != nil {
-				m.Problem = ptr(err.Error())
+				m.Problem = new(err.Error())
 				return
 			}
 			m.ID, m.Learner, m.Leader = fmt.Sprintf("%016x", x.Member), x.Learner, x.Leader == x.Member
-			m.Version, m.DBSize = ptr(x.Version), ptr(x.DBSize)
+			m.Version, m.DBSize = new(x.Version), new(x.DBSize)
 			if x.Quota > 0 {
-				m.Quota = ptr(x.Quota)
+				m.Quota = new(x.Quota)
 			}
 		})
 	}
@@ -125,7 +125,7 @@ func (s *Session) statusEtcd(ctx context.Context, st *Status, warn func(string, 
 		if byHost[hostOfMember(&members[i], s.o.Name)] == nil {
 			name := cmp.Or(members[i].Name, strings.Join(members[i].PeerURLs, " "))
 			es.Members = append(es.Members, EtcdMember{
-				Name: name, ID: fmt.Sprintf("%016x", members[i].ID), Learner: members[i].Learner, Problem: ptr("not in the config"),
+				Name: name, ID: fmt.Sprintf("%016x", members[i].ID), Learner: members[i].Learner, Problem: new("not in the config"),
 			})
 		}
 	}

@@ -209,11 +209,7 @@ func CreateUnit(s Store, name string, n NewUnit, o UnitOptions) (*Unit, error) {
 }
 
 func newUnit(s Store, name string, o UnitOptions) *Unit {
-	u := &Unit{store: s, name: name, version: o.Version, now: o.Now, created: o.Created, naming: map[string]*sync.Mutex{}}
-	if u.now == nil {
-		u.now = time.Now
-	}
-	return u
+	return &Unit{store: s, name: name, version: o.Version, now: o.Now, created: o.Created, naming: map[string]*sync.Mutex{}}
 }
 
 // ImportUnit stores a whole unit that was fetched from a master. The files are

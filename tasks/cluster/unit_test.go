@@ -28,8 +28,28 @@ func unitOptions(keys *[]KeyCreated) UnitOptions {
 
 var fresh = NewUnit{UID: "00aa", Alloc: map[string]int{"master-1": 1}, Lock: []byte("lock"), Applied: []byte("name: demo\n"), SSHKey: "ssh-ed25519 AAAA me"}
 
+// scratch is a directory in memory where there is one: these tests sync hundreds
+// of files, and a busy disk takes its time for each.
+func scratch(t *testing.T) string {
+	t.Helper()
+	const shm = "/dev/shm"
+	if _, err := os.Stat(shm); err != nil {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(shm, "hk-unit-") //nolint:usetesting // not where t.TempDir is
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 func TestUnitOnDisk(t *testing.T) {
-	home := t.TempDir()
+	home := scratch(t)
 	d := NewDir(home)
 	var keys []KeyCreated
 	u, err := CreateUnit(d, "demo", fresh, unitOptions(&keys))
@@ -127,7 +147,7 @@ func TestUnitIsSharedSafely(t *testing.T) {
 	var mu sync.Mutex
 	o := unitOptions(nil)
 	o.Created = func(k KeyCreated) { mu.Lock(); keys = append(keys, k); mu.Unlock() }
-	d := NewDir(t.TempDir())
+	d := NewDir(scratch(t))
 	writes := 0
 	d.step = func(what string) error {
 		if strings.HasPrefix(what, "replace ") {
@@ -214,7 +234,7 @@ func TestUnitSurvivesACrashAtEachStep(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			for n := 0; ; n++ {
-				home := t.TempDir()
+				home := scratch(t)
 				u, err := CreateUnit(NewDir(home), "demo", fresh, unitOptions(nil))
 				if err != nil {
 					t.Fatal(err)
@@ -276,7 +296,7 @@ func checkOldOrNew(t *testing.T, n int, u *Unit) {
 // A key is told of exactly once, whichever step of its making died.
 func TestKeyCreatedIsToldOnceAcrossCrashes(t *testing.T) {
 	for n := 0; ; n++ {
-		home := t.TempDir()
+		home := scratch(t)
 		if _, err := CreateUnit(NewDir(home), "demo", fresh, unitOptions(nil)); err != nil {
 			t.Fatal(err)
 		}
@@ -367,7 +387,7 @@ func TestUnitRecoversFromAFullDisk(t *testing.T) {
 
 func TestUnitCreationIsAllOrNothing(t *testing.T) {
 	for n := 0; ; n++ {
-		home := t.TempDir()
+		home := scratch(t)
 		d := NewDir(home)
 		left, dead := n, false
 		d.step = func(string) error {
@@ -406,26 +426,25 @@ func TestUnitCreationIsAllOrNothing(t *testing.T) {
 func TestUnitThatIsNotAsItsManifestSays(t *testing.T) {
 	tests := []struct {
 		name string
-		do   func(t *testing.T, dir string)
-		exit int // 0: it opens, with a warning
+		file string
+		text string // "" removes the file
+		exit int    // 0: it opens, with a warning
 		says string
 	}{
-		{"key changed", func(t *testing.T, dir string) { put(t, dir, "ca.key", "x") }, ExitState, "ca.key is not the file"},
-		{"key gone", func(t *testing.T, dir string) { rm(t, dir, "ca.key") }, ExitState, "ca.key is missing"},
-		{"hosts changed", func(t *testing.T, dir string) { put(t, dir, "hosts.json", "[]") }, ExitState, "hosts.json"},
-		{"admin.conf edited", func(t *testing.T, dir string) { put(t, dir, "admin.conf", "mine") }, 0, "changed by hand"},
-		{"admin.conf gone", func(t *testing.T, dir string) { rm(t, dir, "admin.conf") }, 0, "is gone"},
-		{"no manifest", func(t *testing.T, dir string) { rm(t, dir, "manifest.json") }, ExitState, "has no manifest.json"},
-		{"manifest torn", func(t *testing.T, dir string) { put(t, dir, "manifest.json", `{"v":1,`) }, ExitState, "cannot be read"},
-		{"other program's", func(t *testing.T, dir string) { put(t, dir, "manifest.json", `{"x":1}`) }, ExitState, "names no cluster"},
-		{"newer hk's", func(t *testing.T, dir string) {
-			put(t, dir, "manifest.json", `{"v":99,"uid":"1","name":"demo","hk_version":"9.0.0"}`)
-		}, ExitConfig, "newer hk (9.0.0"},
-		{"stray file", func(t *testing.T, dir string) { put(t, dir, "notes.txt", "mine") }, 0, ""},
+		{"key changed", "ca.key", "x", ExitState, "ca.key is not the file"},
+		{"key gone", "ca.key", "", ExitState, "ca.key is missing"},
+		{"hosts changed", "hosts.json", "[]", ExitState, "hosts.json"},
+		{"admin.conf edited", "admin.conf", "mine", 0, "changed by hand"},
+		{"admin.conf gone", "admin.conf", "", 0, "is gone"},
+		{"no manifest", "manifest.json", "", ExitState, "has no manifest.json"},
+		{"manifest torn", "manifest.json", `{"v":1,`, ExitState, "cannot be read"},
+		{"other program's", "manifest.json", `{"x":1}`, ExitState, "names no cluster"},
+		{"newer hk's", "manifest.json", `{"v":99,"uid":"1","name":"demo","hk_version":"9.0.0"}`, ExitConfig, "newer hk (9.0.0"},
+		{"stray file", "notes.txt", "mine", 0, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			home := t.TempDir()
+			home := scratch(t)
 			u, err := CreateUnit(NewDir(home), "demo", fresh, unitOptions(nil))
 			if err != nil {
 				t.Fatal(err)
@@ -436,7 +455,11 @@ func TestUnitThatIsNotAsItsManifestSays(t *testing.T) {
 			if err := u.Put("admin.conf", []byte("conf")); err != nil {
 				t.Fatal(err)
 			}
-			tt.do(t, filepath.Join(home, "clusters", "demo"))
+			if path := filepath.Join(home, "clusters", "demo", tt.file); tt.text != "" {
+				put(t, path, tt.text)
+			} else if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
 			u, err = OpenUnit(NewDir(home), "demo", unitOptions(nil))
 			if tt.exit != 0 {
 				if r := refusal(t, err, tt.exit); !strings.Contains(r.Message, tt.says) {
@@ -454,23 +477,16 @@ func TestUnitThatIsNotAsItsManifestSays(t *testing.T) {
 	}
 }
 
-func put(t *testing.T, dir, name, text string) {
+func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func rm(t *testing.T, dir, name string) {
-	t.Helper()
-	if err := os.Remove(filepath.Join(dir, name)); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestUnitInAForeignPlace(t *testing.T) {
-	home := filepath.Join(t.TempDir(), "file")
-	put(t, filepath.Dir(home), "file", "x")
+	home := filepath.Join(scratch(t), "file")
+	put(t, home, "x")
 	_, err := OpenUnit(NewDir(home), "demo", unitOptions(nil))
 	refusal(t, err, ExitState)
 	_, err = CreateUnit(NewDir(home), "demo", fresh, unitOptions(nil))

@@ -38,7 +38,7 @@ type Written struct {
 func (s *Session) Write(ctx context.Context, ask Ask, look Look) (*Written, error) {
 	w, err := s.write(ctx, ask, look)
 	if err != nil {
-		return nil, errors.Join(err, s.giveBack((*Lease).Release))
+		return nil, errors.Join(err, s.giveBack((*Lease).Release)) //nolint:contextcheck // also after ctx has ended
 	}
 	return w, nil
 }
