@@ -30,11 +30,11 @@ type cluster struct {
 	view  tasks.View
 }
 
-func newCluster(t testing.TB, text string) cluster {
-	t.Helper()
+func newCluster(tb testing.TB, text string) cluster {
+	tb.Helper()
 	c, _, err := spec.Parse([]byte(text), "/configs/demo.yaml")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var kinds []tasks.Kind
 	var gk []graph.Kind
@@ -45,7 +45,7 @@ func newCluster(t testing.TB, text string) cluster {
 	}
 	kg, err := graph.New(gk)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	hosts := spec.Expand(c, spec.Allocate(nil, spec.Names(c)))
 	var gh []graph.Host
@@ -54,7 +54,7 @@ func newCluster(t testing.TB, text string) cluster {
 	}
 	g, err := kg.Expand(gh)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return cluster{g: g, kinds: kinds, view: tasks.View{
 		Spec: c, UID: "uid", Hosts: hosts, Lock: lock(), KeyID: func(n string) string { return "id of " + n },

@@ -147,20 +147,17 @@ func objects() map[string]made {
 	g := placementIn{Name: "demo", Groups: []string{"demo-master-1", "demo-worker-1"}}
 	k := sshKeyIn{Name: "demo", KeyID: "id"}
 	l := loadBalancerIn{Name: "demo", Location: "fsn1", Network: 11}
-	bind := func(run func(context.Context, *tasks.Env) error, verify func(context.Context, *tasks.Env) (fp.Output, error)) made {
-		return made{run, verify}
-	}
 	return map[string]made{
-		"network": bind(func(ctx context.Context, e *tasks.Env) error { return runNetwork(ctx, n, e) },
-			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyNetwork(ctx, n, e) }),
-		"firewall": bind(func(ctx context.Context, e *tasks.Env) error { return runFirewall(ctx, f, e) },
-			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyFirewall(ctx, f, e) }),
-		"placement": bind(func(ctx context.Context, e *tasks.Env) error { return runPlacement(ctx, g, e) },
-			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyPlacement(ctx, g, e) }),
-		"ssh key": bind(func(ctx context.Context, e *tasks.Env) error { return runSSHKey(ctx, k, e) },
-			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifySSHKey(ctx, k, e) }),
-		"load balancer": bind(func(ctx context.Context, e *tasks.Env) error { return runLoadBalancer(ctx, l, e) },
-			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyLoadBalancer(ctx, l, e) }),
+		"network": {func(ctx context.Context, e *tasks.Env) error { return runNetwork(ctx, n, e) },
+			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyNetwork(ctx, n, e) }},
+		"firewall": {func(ctx context.Context, e *tasks.Env) error { return runFirewall(ctx, f, e) },
+			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyFirewall(ctx, f, e) }},
+		"placement": {func(ctx context.Context, e *tasks.Env) error { return runPlacement(ctx, g, e) },
+			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyPlacement(ctx, g, e) }},
+		"ssh key": {func(ctx context.Context, e *tasks.Env) error { return runSSHKey(ctx, k, e) },
+			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifySSHKey(ctx, k, e) }},
+		"load balancer": {func(ctx context.Context, e *tasks.Env) error { return runLoadBalancer(ctx, l, e) },
+			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyLoadBalancer(ctx, l, e) }},
 	}
 }
 

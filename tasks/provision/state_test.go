@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,20 +73,7 @@ func show(st remote.HostState) string {
 	return b.String()
 }
 
-func sorted(m map[string]string) []string {
-	var out []string
-	for k := range m {
-		out = append(out, k)
-	}
-	for i := range out {
-		for j := range i {
-			if out[i] < out[j] {
-				out[i], out[j] = out[j], out[i]
-			}
-		}
-	}
-	return out
-}
+func sorted(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))

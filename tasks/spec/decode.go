@@ -121,6 +121,7 @@ func describe(n *yaml.Node) string {
 		case "!!str", "!!timestamp":
 			return "the text " + strconv.Quote(short(n.Value))
 		}
+	default:
 	}
 	return "a value with tag " + short(n.Tag)
 }
@@ -265,8 +266,9 @@ func (d *decoder) free(n *yaml.Node, path string, depth int) (any, bool) {
 		return out, true
 	case yaml.ScalarNode:
 		return d.freeScalar(n, path)
+	default: // documents do not nest, aliases were resolved
+		return nil, false
 	}
-	return nil, false
 }
 
 func (d *decoder) freeScalar(n *yaml.Node, path string) (any, bool) {

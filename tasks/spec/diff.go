@@ -74,14 +74,10 @@ func (f *flat) add(v reflect.Value, name, path string) {
 			f.add(v.Elem(), name, path)
 		}
 	case reflect.Map:
-		for _, k := range slices.Sorted(func(yield func(string) bool) {
-			for _, k := range v.MapKeys() {
-				if !yield(k.String()) {
-					return
-				}
-			}
-		}) {
-			f.addLeaf(v.MapIndex(reflect.ValueOf(k)), join(name, k), join(path, k))
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		for _, k := range keys {
+			f.addLeaf(v.MapIndex(k), join(name, k.String()), join(path, k.String()))
 		}
 	case reflect.Slice:
 		if pools, ok := v.Interface().([]WorkerPool); ok {

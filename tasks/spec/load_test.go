@@ -12,11 +12,11 @@ import (
 )
 
 // parse is a config that must be good.
-func parse(t testing.TB, text string) (*Cluster, *Source) {
+func parse(t *testing.T, text string) (*Cluster, *Source) {
 	t.Helper()
 	c, src, err := Parse([]byte(text), "/configs/demo.yaml")
 	if err != nil {
-		t.Fatalf("%v", err)
+		t.Fatal(err)
 	}
 	return c, src
 }
