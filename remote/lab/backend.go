@@ -284,7 +284,7 @@ func (b *backend) startBalancer(ctx context.Context, ns, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer logf.Close()
+	defer func() { _ = logf.Close() }()
 	_ = os.Remove(filepath.Join(dir, "ctl.sock"))
 	cmd := exec.Command(b.exe, "lab", "lb", dir) //nolint:noctx // outlives us on purpose
 	cmd.Dir = "/"

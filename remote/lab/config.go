@@ -98,7 +98,7 @@ func settle(o Options, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("locking lab addresses: %w", err)
 	}
@@ -153,7 +153,7 @@ func freePort() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	_, p, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
 		return 0, err

@@ -51,7 +51,7 @@ func faultCall(ctx context.Context, in *Info, method, rest string, body, out any
 	if err != nil {
 		return fmt.Errorf("asking lab %s: %w", in.Name, err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err

@@ -66,7 +66,7 @@ func up(t *testing.T) *client {
 		t.Skipf("SKIPPED: no prepared images (%v); `hk lab up` prepares them", err)
 	}
 	// Not t.TempDir: should Down fail, nothing may delete below its mounts.
-	home, err := os.MkdirTemp("", "hk-lab-test-")
+	home, err := os.MkdirTemp("", "hk-lab-test-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func (c *client) server(t *testing.T, o hcloud.ServerCreateOpts) *hcloud.Server 
 // for any.
 func (c *client) dial(t *testing.T, s *hcloud.Server, want ssh.PublicKey) *ssh.Client {
 	t.Helper()
-	check := ssh.InsecureIgnoreHostKey() //nolint:gosec // the lab's own machine
+	check := ssh.InsecureIgnoreHostKey()
 	if want != nil {
 		check = ssh.FixedHostKey(want)
 	}
@@ -330,10 +330,10 @@ func checkBalancer(t *testing.T, c *client, n *hcloud.Network, b *hcloud.Server,
 		Name: "lb", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}, Location: &hcloud.Location{Name: "fsn1"}, Network: n,
 		Services: []hcloud.LoadBalancerCreateOptsService{{
 			Protocol: hcloud.LoadBalancerServiceProtocolTCP, ListenPort: &port, DestinationPort: &dest,
-			HealthCheck: &hcloud.LoadBalancerCreateOptsServiceHealthCheck{Protocol: "http", Interval: &three, Timeout: &two, HTTP: &hcloud.LoadBalancerCreateOptsServiceHealthCheckHTTP{Path: hcloud.Ptr("/")}},
+			HealthCheck: &hcloud.LoadBalancerCreateOptsServiceHealthCheck{Protocol: "http", Interval: &three, Timeout: &two, HTTP: &hcloud.LoadBalancerCreateOptsServiceHealthCheckHTTP{Path: new("/")}},
 		}},
 		Targets: []hcloud.LoadBalancerCreateOptsTarget{{
-			Type: hcloud.LoadBalancerTargetTypeLabelSelector, UsePrivateIP: hcloud.Ptr(true),
+			Type: hcloud.LoadBalancerTargetTypeLabelSelector, UsePrivateIP: new(true),
 			LabelSelector: hcloud.LoadBalancerCreateOptsTargetLabelSelector{Selector: "web"},
 		}},
 	})
@@ -344,7 +344,7 @@ func checkBalancer(t *testing.T, c *client, n *hcloud.Network, b *hcloud.Server,
 	url := fmt.Sprintf("http://%s/", r.LoadBalancer.PublicNet.IPv4.IP)
 	answers := func() bool {
 		hc := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-		resp, err := hc.Get(url) //nolint:noctx // has a timeout
+		resp, err := hc.Get(url)
 		if err != nil {
 			return false
 		}

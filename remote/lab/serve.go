@@ -52,7 +52,7 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer func() { _ = store.Close() }()
 	b := newBackend(dir, c, o.Log)
 	if err := b.fabric.Up(ctx); err != nil {
 		return fmt.Errorf("making the lab's network: %w", err)
@@ -69,7 +69,7 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer requests.Close()
+	defer func() { _ = requests.Close() }()
 	a := api.New(apiConfig(c, store, b, requests, o.Log))
 	defer a.Close()
 	b.host.Exited = a.Exited
@@ -111,8 +111,8 @@ func newBackend(dir string, c *config, log func(string)) *backend {
 		dir: dir, exe: c.Exe, fabric: c.fabric(), names: &names.Server{}, images: imgs, log: log,
 		host: &machine.Host{
 			Lab: c.key(), Index: c.Index, Dir: filepath.Join(dir, "servers"),
-			Fill: func(name, dst string) error {
-				set, err := imgs.load(context.Background(), name)
+			Fill: func(ctx context.Context, name, dst string) error {
+				set, err := imgs.load(ctx, name)
 				if err != nil {
 					return err
 				}
@@ -158,10 +158,10 @@ func lockDaemon(dir string) (func(), error) {
 		return nil, err
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, fmt.Errorf("the lab in %s is being served already", dir)
 	}
-	return func() { f.Close() }, nil
+	return func() { _ = f.Close() }, nil
 }
 
 // raiseLimits: a lab of a hundred machines has many files open.

@@ -34,7 +34,7 @@ func Up(ctx context.Context, o Options) (*Info, error) {
 	if err := supported(); err != nil {
 		return nil, err
 	}
-	if in, err := Lookup(o.HomeDir, o.Name); err == nil && in.Running {
+	if in, err := Lookup(o.HomeDir, o.Name); err == nil && in.Running { //nolint:contextcheck // asks for a moment at most
 		return in, nil
 	}
 	if !o.SkipPrepare {
@@ -56,7 +56,7 @@ func Up(ctx context.Context, o Options) (*Info, error) {
 	if err := start(ctx, o, dir); err != nil {
 		return nil, err
 	}
-	return Lookup(o.HomeDir, o.Name)
+	return Lookup(o.HomeDir, o.Name) //nolint:contextcheck // asks for a moment at most
 }
 
 // supported says what about this computer keeps it from holding a lab.
@@ -96,7 +96,7 @@ func start(ctx context.Context, o Options, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
-		if in, err := Lookup(o.HomeDir, o.Name); err == nil && in.Running {
+		if in, err := Lookup(o.HomeDir, o.Name); err == nil && in.Running { //nolint:contextcheck // asks for a moment at most
 			return nil
 		}
 		select {
@@ -120,7 +120,7 @@ func spawn(o Options, logPath string, exited chan<- struct{}) error {
 	if err != nil {
 		return err
 	}
-	defer logf.Close()
+	defer func() { _ = logf.Close() }()
 	cmd := exec.Command(o.Exe, "lab", "serve", o.Name) //nolint:noctx // outlives us on purpose
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), "HK_LAB_HOME="+o.HomeDir)
@@ -148,6 +148,6 @@ func answers(in *Info) bool {
 	if err != nil {
 		return false
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	return resp.StatusCode == http.StatusOK
 }

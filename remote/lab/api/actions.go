@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"time"
 
-	"hk/remote/lab/state"
-
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"hk/remote/lab/state"
 )
 
 // worker does what an action says. It may have run before, up to any point. It
@@ -135,8 +135,7 @@ func (s *Server) end(a *state.Action, commit func(*state.Tx) error, err error) {
 			row.Status, row.Args = state.ActionSuccess, nil
 			if err != nil {
 				row.Status, row.ErrorCode, row.Error = state.ActionError, "action_failed", err.Error()
-				var e *Error
-				if errors.As(err, &e) {
+				if e, ok := errors.AsType[*Error](err); ok {
 					row.ErrorCode, row.Error = e.Code, e.Message
 				}
 			}

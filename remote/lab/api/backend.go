@@ -53,6 +53,7 @@ type Backend interface {
 // Power is how a machine is found.
 type Power int
 
+// How a machine can be found.
 const (
 	PowerOff  Power = iota // off, and it or somebody meant it
 	PowerOn                // runs

@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
 	"hk/remote/lab/catalog"
 	"hk/remote/lab/state"
-
-	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
 func balancerKind() kind[state.LoadBalancer] {
@@ -308,7 +308,7 @@ func (s *Server) planBalancer(tx *state.Tx, r *request, req schema.LoadBalancerC
 		}
 	}
 	for _, x := range req.Services {
-		if err := addServiceTo(row, serviceRequest(x)); err != nil {
+		if err := addServiceTo(row, x); err != nil {
 			return nil, err
 		}
 	}

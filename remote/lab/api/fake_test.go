@@ -101,6 +101,7 @@ func (f *fake) Power(id int64) api.Power {
 	defer f.mu.Unlock()
 	return f.power[id]
 }
+
 func (f *fake) SyncNetwork(_ context.Context, n api.Network) error {
 	f.note("network %d", n.ID)
 	return nil
@@ -110,6 +111,7 @@ func (f *fake) Join(_ context.Context, s int64, n api.NIC) error {
 	f.note("join %d %s", s, n.Addr)
 	return nil
 }
+
 func (f *fake) Leave(_ context.Context, s, n int64) error { f.note("leave %d %d", s, n); return nil }
 
 func (f *fake) SyncRules(_ context.Context, g []api.Guard) error {

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"hk/remote/lab/state"
-
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"hk/remote/lab/state"
 )
 
 // maxRules of a firewall, as on the real cloud.

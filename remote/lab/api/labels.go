@@ -109,7 +109,7 @@ var setRE = regexp.MustCompile(`^(\S+)\s+(in|notin)\s*\(([^()]*)\)$`)
 func parseRequirement(p string) (requirement, bool) {
 	if m := setRE.FindStringSubmatch(p); m != nil {
 		r := requirement{key: m[1], op: m[2]}
-		for _, v := range strings.Split(m[3], ",") {
+		for v := range strings.SplitSeq(m[3], ",") {
 			r.values = append(r.values, strings.TrimSpace(v))
 		}
 		return r, r.valid()

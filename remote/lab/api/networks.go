@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
 	"hk/remote/lab/catalog"
 	"hk/remote/lab/state"
-
-	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
 // Limits of a network, as on the real cloud.

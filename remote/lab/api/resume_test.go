@@ -131,7 +131,7 @@ func TestRequestLog(t *testing.T) {
 		a.ServeHTTP(discard{http.Header{}}, req)
 	}
 	var got []string
-	for _, line := range bytes.Split(bytes.TrimSpace(log.Bytes()), []byte("\n")) {
+	for line := range bytes.SplitSeq(bytes.TrimSpace(log.Bytes()), []byte("\n")) {
 		var l struct {
 			Method, Path string
 			Status       int

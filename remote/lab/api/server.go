@@ -52,7 +52,6 @@ type Server struct {
 
 	rules    serial // one firewall sync at a time
 	balances serials
-	faultMu  sync.Mutex
 }
 
 // New makes a Server; call Resume before serving.
@@ -101,7 +100,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	tok, ok := s.token(r)
 	defer func() {
 		if p := recover(); p != nil {
-			if p == http.ErrAbortHandler {
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				s.logRequest(r, rec, tok.ID, start)
 				panic(p)
 			}
@@ -130,7 +129,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			replyError(w, fail("unauthorized", "unable to authenticate"))
 			return
 		}
-		s.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), projectKey{}, tok.Project)))
+		s.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), projectKey{}, tok.Project))) //nolint:contextcheck // it is the request
 	})
 }
 
@@ -175,8 +174,7 @@ func (s *Server) handle(pattern string, h handler) {
 func (r *request) decode(v any) error {
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
-		var tooBig *http.MaxBytesError
-		if errors.As(err, &tooBig) {
+		if _, tooBig := errors.AsType[*http.MaxBytesError](err); tooBig {
 			return fail("invalid_input", "request body is too large")
 		}
 		return fail("json_error", "reading the request: %v", err)

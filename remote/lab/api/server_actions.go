@@ -7,10 +7,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
 	"hk/remote/lab/catalog"
 	"hk/remote/lab/state"
-
-	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
 // noWork says that an action has nothing to do and is done as it is written.

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
 	"hk/remote/lab/catalog"
 	"hk/remote/lab/state"
-
-	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
 // maxUserData is the real API's limit.

@@ -284,7 +284,7 @@ func TestBalancers(t *testing.T) {
 		Name: "lb", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}, Location: &hcloud.Location{Name: "fsn1"}, Network: n,
 		Services: []hcloud.LoadBalancerCreateOptsService{{Protocol: hcloud.LoadBalancerServiceProtocolTCP, ListenPort: &port, DestinationPort: &dest}},
 		Targets: []hcloud.LoadBalancerCreateOptsTarget{{
-			Type: hcloud.LoadBalancerTargetTypeLabelSelector, UsePrivateIP: hcloud.Ptr(true),
+			Type: hcloud.LoadBalancerTargetTypeLabelSelector, UsePrivateIP: new(true),
 			LabelSelector: hcloud.LoadBalancerCreateOptsTargetLabelSelector{Selector: "web"},
 		}},
 	})
@@ -311,7 +311,7 @@ func TestBalancers(t *testing.T) {
 	})
 	wantCode(t, err, hcloud.ErrorCodeSourcePortAlreadyUsed)
 	other := w.server(t, "other")
-	_, _, err = w.LoadBalancer.AddServerTarget(t.Context(), lb, hcloud.LoadBalancerAddServerTargetOpts{Server: other, UsePrivateIP: hcloud.Ptr(true)})
+	_, _, err = w.LoadBalancer.AddServerTarget(t.Context(), lb, hcloud.LoadBalancerAddServerTargetOpts{Server: other, UsePrivateIP: new(true)})
 	wantCode(t, err, hcloud.ErrorCodeServerNotAttachedToNetwork)
 	act, _, err := w.LoadBalancer.AddServerTarget(t.Context(), lb, hcloud.LoadBalancerAddServerTargetOpts{Server: other})
 	if err != nil {
@@ -329,8 +329,8 @@ func TestBalancers(t *testing.T) {
 	}})
 	wantCode(t, err, hcloud.ErrorCodeInvalidInput) // TLS is a flag of http
 	act, _, err = w.LoadBalancer.UpdateService(t.Context(), lb, port, hcloud.LoadBalancerUpdateServiceOpts{HealthCheck: &hcloud.LoadBalancerUpdateServiceOptsHealthCheck{
-		Protocol: "http", Interval: hcloud.Ptr(seconds(wantInterval)), Timeout: hcloud.Ptr(seconds(2)), Retries: hcloud.Ptr(2),
-		HTTP: &hcloud.LoadBalancerUpdateServiceOptsHealthCheckHTTP{Path: hcloud.Ptr("/readyz"), TLS: hcloud.Ptr(true)},
+		Protocol: "http", Interval: new(seconds(wantInterval)), Timeout: new(seconds(2)), Retries: new(2),
+		HTTP: &hcloud.LoadBalancerUpdateServiceOptsHealthCheckHTTP{Path: new("/readyz"), TLS: new(true)},
 	}})
 	if err != nil {
 		t.Fatal(err)

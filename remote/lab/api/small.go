@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
 	"hk/remote/lab/catalog"
 	"hk/remote/lab/state"
-
-	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
 func sshKeyKind() kind[state.SSHKey] {

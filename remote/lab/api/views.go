@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
 	"hk/remote/lab/catalog"
 	"hk/remote/lab/state"
-
-	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
 func viewAction(a *state.Action) schema.Action {

@@ -111,7 +111,7 @@ func ServerTypes() []schema.ServerType {
 			Cores: s.cores, Memory: s.memory, Disk: s.disk, StorageType: "local", CPUType: s.cpu, Architecture: s.arch,
 		}
 		dep := deprecation(s.announced, s.unavailable)
-		t.Deprecated, t.Deprecation = dep != nil, dep
+		t.Deprecated, t.Deprecation = dep != nil, dep //nolint:staticcheck // the API still sends it
 		for _, name := range s.locations {
 			loc, _ := LocationByName(name)
 			gone := slices.Contains(s.soldOut, name)
@@ -186,8 +186,8 @@ func Pricing() schema.Pricing {
 	p := schema.Pricing{
 		Currency: Currency, VATRate: VATRate,
 		Image:        schema.PricingImage{PricePerGBMonth: price("0.0143")},
-		FloatingIP:   schema.PricingFloatingIP{PriceMonthly: price("3.00")},
-		Traffic:      schema.PricingTraffic{PricePerTB: price("0.00")},
+		FloatingIP:   schema.PricingFloatingIP{PriceMonthly: price("3.00")}, //nolint:staticcheck // the API still sends it
+		Traffic:      schema.PricingTraffic{PricePerTB: price("0.00")},      //nolint:staticcheck // the API still sends it
 		ServerBackup: schema.PricingServerBackup{Percentage: "20.0000000000"},
 		Volume:       schema.PricingVolume{PricePerGBPerMonth: price("0.0572")},
 	}

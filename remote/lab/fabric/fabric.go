@@ -70,14 +70,23 @@ func addr4(v uint32) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
 }
 
-// Names of namespaces and ports. Port names hold the index, not the lab's name:
-// an interface name has room for 15 bytes.
-func (f *Fabric) prefix() string             { return "hk-" + f.Name + "." }
-func (f *Fabric) RouterNS() string           { return f.prefix() + "router" }
-func (f *Fabric) NetworkNS(id int64) string  { return fmt.Sprintf("%snet-%d", f.prefix(), id) }
-func (f *Fabric) ServerNS(id int64) string   { return fmt.Sprintf("%ssrv-%d", f.prefix(), id) }
+func (f *Fabric) prefix() string { return "hk-" + f.Name + "." }
+
+// RouterNS names the router's namespace.
+func (f *Fabric) RouterNS() string { return f.prefix() + "router" }
+
+// NetworkNS names a private network's namespace.
+func (f *Fabric) NetworkNS(id int64) string { return fmt.Sprintf("%snet-%d", f.prefix(), id) }
+
+// ServerNS names a server's namespace.
+func (f *Fabric) ServerNS(id int64) string { return fmt.Sprintf("%ssrv-%d", f.prefix(), id) }
+
+// BalancerNS names a load balancer's namespace.
 func (f *Fabric) BalancerNS(id int64) string { return fmt.Sprintf("%slb-%d", f.prefix(), id) }
-func (f *Fabric) port(id int64) string       { return fmt.Sprintf("%s.%d", f.Bridge(), id) }
+
+// port names an endpoint's port. It holds the index, not the lab's name: an interface
+// name has room for 15 bytes.
+func (f *Fabric) port(id int64) string { return fmt.Sprintf("%s.%d", f.Bridge(), id) }
 
 // macFor derives a locally administered unicast address from a name.
 func macFor(name string) net.HardwareAddr {
@@ -241,14 +250,14 @@ func (f *Fabric) Isolated(id int64, off bool) error {
 	})
 }
 
-// run runs a tool of the computer with input and returns what it said on failure.
-func run(ctx context.Context, input, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
+// nft runs nft with input and returns what it wrote.
+func nft(ctx context.Context, input string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "nft", args...)
 	cmd.Stdin = strings.NewReader(input)
 	var out, errb strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errb
 	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(errb.String()))
+		return out.String(), fmt.Errorf("nft %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errb.String()))
 	}
 	return out.String(), nil
 }
@@ -307,7 +316,7 @@ func (f *Fabric) Left(ctx context.Context) (map[string][]string, error) {
 	if len(links) > 0 {
 		left["interface"] = links
 	}
-	if out, err := run(ctx, "", "nft", "list", "table", "inet", f.hostTable()); err == nil && out != "" {
+	if out, err := nft(ctx, "", "list", "table", "inet", f.hostTable()); err == nil && out != "" {
 		left["firewall"] = []string{f.hostTable()}
 	}
 	return left, nil

@@ -37,7 +37,7 @@ table inet %[1]s {
   }
 }
 `, f.hostTable(), br, f.Subnet(), f.servicePorts())
-	if _, err := run(ctx, text, "nft", "-f", "-"); err != nil {
+	if _, err := nft(ctx, text, "-f", "-"); err != nil {
 		return fmt.Errorf("guarding this computer against the lab: %w", err)
 	}
 	return nil
@@ -56,7 +56,7 @@ func (f *Fabric) openForward(ctx context.Context) error {
 	if err != nil || strings.TrimSpace(string(on)) != "1" {
 		return nil //nolint:nilerr // no br_netfilter: bridges ask nobody
 	}
-	out, err := run(ctx, "", "nft", "list", "chain", "ip", "filter", "FORWARD")
+	out, err := nft(ctx, "", "list", "chain", "ip", "filter", "FORWARD")
 	if err != nil {
 		return nil //nolint:nilerr // no such chain: nothing drops
 	}
@@ -68,7 +68,7 @@ func (f *Fabric) openForward(ctx context.Context) error {
 	}
 	rule := fmt.Sprintf("insert rule ip filter FORWARD iifname %q oifname %q counter accept comment %q\n",
 		f.Bridge(), f.Bridge(), f.forwardComment())
-	if _, err := run(ctx, rule, "nft", "-f", "-"); err != nil {
+	if _, err := nft(ctx, rule, "-f", "-"); err != nil {
 		return fmt.Errorf("this computer's FORWARD chain drops the lab's frames and cannot be opened for bridge %s: %w", f.Bridge(), err)
 	}
 	return nil
@@ -85,12 +85,12 @@ func (f *Fabric) KeepForwardOpen(ctx context.Context) error {
 // unguardHost takes the lab's table and rule away again.
 func (f *Fabric) unguardHost(ctx context.Context) error {
 	t := f.hostTable()
-	if _, err := run(ctx, fmt.Sprintf("add table inet %s\ndelete table inet %s\n", t, t), "nft", "-f", "-"); err != nil {
+	if _, err := nft(ctx, fmt.Sprintf("add table inet %s\ndelete table inet %s\n", t, t), "-f", "-"); err != nil {
 		return err
 	}
-	out, err := run(ctx, "", "nft", "-a", "list", "chain", "ip", "filter", "FORWARD")
+	out, err := nft(ctx, "", "-a", "list", "chain", "ip", "filter", "FORWARD")
 	if err != nil {
-		return nil //nolint:nilerr // no such chain
+		return nil // no such chain
 	}
 	for line := range strings.Lines(out) {
 		if !strings.Contains(line, fmt.Sprintf("comment %q", f.forwardComment())) {
@@ -100,7 +100,7 @@ func (f *Fabric) unguardHost(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		if _, err := run(ctx, "", "nft", "delete", "rule", "ip", "filter", "FORWARD", "handle", handle); err != nil {
+		if _, err := nft(ctx, "", "delete", "rule", "ip", "filter", "FORWARD", "handle", handle); err != nil {
 			return err
 		}
 	}

@@ -32,12 +32,12 @@ func ensureVeth(a, b end, mtu int) error {
 	if err != nil {
 		return err
 	}
-	defer bns.Close()
+	defer func() { _ = bns.Close() }()
 	ans, err := openNS(a.ns)
 	if err != nil {
 		return err
 	}
-	defer ans.Close()
+	defer func() { _ = ans.Close() }()
 
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = a.name, mtu, a.mac

@@ -108,7 +108,7 @@ func onThread(f func() error) error {
 		if err := netns.Set(orig); err == nil {
 			runtime.UnlockOSThread() // else the thread dies with this goroutine
 		}
-		orig.Close()
+		_ = orig.Close()
 		done <- ferr
 	}()
 	return <-done
@@ -121,7 +121,7 @@ func Do(name string, f func() error) error {
 		if err != nil {
 			return fmt.Errorf("opening namespace %s: %w", name, err)
 		}
-		defer ns.Close()
+		defer func() { _ = ns.Close() }()
 		if err := netns.Set(ns); err != nil {
 			return fmt.Errorf("entering namespace %s: %w", name, err)
 		}
@@ -143,7 +143,7 @@ func inNS(name string, f func(*netlink.Handle) error) error {
 	if err != nil {
 		return fmt.Errorf("opening namespace %s: %w", name, err)
 	}
-	defer ns.Close()
+	defer func() { _ = ns.Close() }()
 	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("netlink in namespace %s: %w", name, err)
@@ -157,7 +157,7 @@ func sysctls(ns string, kv map[string]string) error {
 	return Do(ns, func() error {
 		for k, v := range kv {
 			p := "/proc/sys/" + strings.ReplaceAll(k, ".", "/")
-			if err := os.WriteFile(p, []byte(v), 0o644); err != nil {
+			if err := os.WriteFile(p, []byte(v), 0o600); err != nil {
 				return fmt.Errorf("sysctl %s: %w", k, err)
 			}
 		}

@@ -33,7 +33,7 @@ func (f *Fabric) SyncRules(ctx context.Context, guards []Guard) error {
 	defer f.mu.Unlock()
 	text := f.render(guards)
 	err := inNSProcess(f.RouterNS(), func() error {
-		_, err := run(ctx, text, "nft", "-f", "-")
+		_, err := nft(ctx, text, "-f", "-")
 		return err
 	})
 	if err != nil {
@@ -50,7 +50,7 @@ func inNSProcess(name string, f func() error) error {
 		if err != nil {
 			return err
 		}
-		defer ns.Close()
+		defer func() { _ = ns.Close() }()
 		if err := netns.Set(ns); err != nil {
 			return err
 		}

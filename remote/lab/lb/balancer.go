@@ -118,7 +118,7 @@ func Reload(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("load balancer answers %s", resp.Status)
 	}
@@ -135,7 +135,7 @@ func Report(ctx context.Context, dir string) ([]Health, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	var out []Health
 	return out, json.NewDecoder(resp.Body).Decode(&out)
 }

@@ -57,7 +57,7 @@ func probeHTTP(ctx context.Context, c Check, conn net.Conn, host string) result 
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, ServerName: c.Domain}, //nolint:gosec // see above
 	}
 	defer tr.CloseIdleConnections()
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	scheme := "http"
 	if c.TLS {
 		scheme = "https"
@@ -73,7 +73,7 @@ func probeHTTP(ctx context.Context, c Check, conn net.Conn, host string) result 
 		}
 		return result{detail: "unspecified"}
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if !statusOK(c.StatusCodes, resp.StatusCode) {
 		return result{detail: "unexpected_http_status", code: resp.StatusCode}
 	}

@@ -90,7 +90,7 @@ func freePort(t *testing.T) int {
 func get(t *testing.T, port int) string {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	resp, err := c.Get(fmt.Sprintf("http://127.0.0.1:%d/", port)) //nolint:noctx // has a timeout
+	resp, err := c.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
 	if err != nil {
 		return "error"
 	}

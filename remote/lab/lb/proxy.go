@@ -72,14 +72,14 @@ func (s *service) serve(l net.Listener) {
 
 // proxy joins a client with the first target that takes it.
 func (s *service) proxy(client net.Conn) {
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	s.mu.Lock()
 	conf := s.conf
 	s.mu.Unlock()
 	for _, x := range s.pick() {
 		d := net.Dialer{Timeout: dialTimeout}
 		to := netip.AddrPortFrom(x.Addr, uint16(conf.Dest)).String()
-		target, err := d.Dial("tcp", to) //nolint:noctx // bounded by its timeout
+		target, err := d.Dial("tcp", to)
 		if err != nil {
 			continue
 		}

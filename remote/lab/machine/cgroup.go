@@ -29,7 +29,7 @@ func hierarchies() ([]hierarchy, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	var hs []hierarchy
 	sc := bufio.NewScanner(f)
 	for sc.Scan() {
@@ -64,7 +64,7 @@ func rank(h hierarchy) int {
 
 func v1Controllers(options string) string {
 	var cs []string
-	for _, o := range strings.Split(options, ",") {
+	for o := range strings.SplitSeq(options, ",") {
 		switch o {
 		case "rw", "ro", "nosuid", "nodev", "noexec", "relatime", "noatime", "xattr", "clone_children":
 		default:
@@ -93,7 +93,7 @@ func makeGroups(rel string, l limits) ([]string, error) {
 	var dirs []string
 	for _, h := range hs {
 		dir := filepath.Join(h.mount, rel)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as all groups are
 			return nil, fmt.Errorf("making control group: %w", err)
 		}
 		if err := h.prepare(rel); err != nil {
@@ -111,7 +111,7 @@ func makeGroups(rel string, l limits) ([]string, error) {
 // controllers must be handed down level by level.
 func (h hierarchy) prepare(rel string) error {
 	parent := h.mount
-	for _, part := range strings.Split(rel, "/") {
+	for part := range strings.SplitSeq(rel, "/") {
 		dir := filepath.Join(parent, part)
 		if h.has("cpuset") {
 			for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
@@ -119,7 +119,7 @@ func (h hierarchy) prepare(rel string) error {
 				if err != nil {
 					return err
 				}
-				if err := os.WriteFile(filepath.Join(dir, f), v, 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join(dir, f), v, 0o600); err != nil {
 					return fmt.Errorf("handing down %s: %w", f, err)
 				}
 			}
@@ -129,10 +129,10 @@ func (h hierarchy) prepare(rel string) error {
 			if err != nil {
 				return err
 			}
-			for _, c := range strings.Fields(string(avail)) {
+			for c := range strings.FieldsSeq(string(avail)) {
 				// A controller that cannot be handed down (cpu with real-time
 				// tasks about) is one the machine does without.
-				_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+"+c), 0o644)
+				_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+"+c), 0o600)
 			}
 		}
 		parent = dir
@@ -187,7 +187,7 @@ func groupPids(rel string) ([]int, error) {
 				return ignoreGone(err)
 			}
 			b, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
-			for _, f := range strings.Fields(string(b)) {
+			for f := range strings.FieldsSeq(string(b)) {
 				if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
 					seen[pid] = true
 				}

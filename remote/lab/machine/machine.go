@@ -30,7 +30,7 @@ type Host struct {
 	Dir   string // holds one folder per machine
 
 	// Fill puts an image's prefilled container storage into an empty directory.
-	Fill func(image, dir string) error
+	Fill func(ctx context.Context, image, dir string) error
 	// Exited is told when a machine went off by itself. It may be nil.
 	Exited func(id int64)
 
@@ -76,16 +76,16 @@ func (h *Host) Build(ctx context.Context, s Spec) error {
 	}
 	dir := h.dir(s.ID)
 	for _, d := range []string{"upper", "work", "root", "containerd", "kubelet"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil { //nolint:gosec // "upper" is the machine's /
 			return fmt.Errorf("making disk: %w", err)
 		}
 	}
 	if h.Fill != nil {
-		if err := h.Fill(s.Image, filepath.Join(dir, "containerd")); err != nil {
+		if err := h.Fill(ctx, s.Image, filepath.Join(dir, "containerd")); err != nil {
 			return fmt.Errorf("filling container storage: %w", err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "base"), []byte(s.Root), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "base"), []byte(s.Root), 0o600); err != nil {
 		return err
 	}
 	if err := h.mount(s); err != nil {
@@ -94,7 +94,7 @@ func (h *Host) Build(ctx context.Context, s Spec) error {
 	if err := seed(filepath.Join(dir, "root"), s); err != nil {
 		return fmt.Errorf("writing seed: %w", err)
 	}
-	return os.WriteFile(filepath.Join(dir, "built"), nil, 0o644)
+	return os.WriteFile(filepath.Join(dir, "built"), nil, 0o600)
 }
 
 // mount mounts the overlay unless it is. The base root is the one the disk was
@@ -124,7 +124,7 @@ func isOverlay(path string) bool {
 // Start starts the machine if it does not run.
 func (h *Host) Start(ctx context.Context, s Spec) error {
 	if h.Running(s.ID) {
-		h.watch(s.ID)
+		h.watch(s.ID) //nolint:contextcheck // it watches as long as this process lives
 		return nil
 	}
 	// What a hard stop may have left.
@@ -146,7 +146,7 @@ func (h *Host) Start(ctx context.Context, s Spec) error {
 	if err != nil {
 		return err
 	}
-	defer console.Close()
+	defer func() { _ = console.Close() }()
 	args := append([]string{"-c", supervisorScript, "hk-lab-machine", dir, strings.Join(groups, "\n")}, h.nspawn(s)...)
 	cmd := exec.Command("/bin/sh", args...) //nolint:noctx // outlives us on purpose
 	cmd.Dir = "/"
@@ -167,7 +167,7 @@ func (h *Host) started(ctx context.Context, id int64, pid int) error {
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		if pids, err := groupPids(h.group(id)); err == nil {
 			if _, ok := initPid(pids); ok {
-				h.watch(id)
+				h.watch(id) //nolint:contextcheck // it watches as long as this process lives
 				return nil
 			}
 		}

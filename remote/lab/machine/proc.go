@@ -72,7 +72,7 @@ func waitGone(ctx context.Context, pid int) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	for {
 		// Short polls so that ctx is seen; a pidfd becomes readable at exit.
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 500)

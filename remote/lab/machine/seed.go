@@ -136,7 +136,7 @@ func layRootfs(root string) error {
 // the way as a link is replaced, never followed: a link in a machine's root points
 // into this computer when it is followed from here.
 func write(path, text string, mode fs.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // a folder of a machine's system
 		return err
 	}
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
@@ -146,7 +146,7 @@ func write(path, text string, mode fs.FileMode) error {
 }
 
 func link(target, path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // a folder of a machine's system
 		return err
 	}
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {

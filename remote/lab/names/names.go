@@ -101,7 +101,7 @@ func (s *Server) ServeTCP(ctx context.Context, l net.Listener) {
 			return
 		}
 		go func() {
-			defer c.Close()
+			defer func() { _ = c.Close() }()
 			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 			defer stop()
 			for s.one(c) {

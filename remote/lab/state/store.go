@@ -54,7 +54,7 @@ func Open(path string) (*Store, error) {
 		return nil, fmt.Errorf("opening state: %w", err)
 	default:
 		err := s.replay(f)
-		f.Close()
+		_ = f.Close()
 		if err != nil {
 			return nil, fmt.Errorf("reading state %s: %w", path, err)
 		}
@@ -115,7 +115,7 @@ func (s *Store) fold() error {
 		return fmt.Errorf("writing state: %w", err)
 	}
 	if s.log != nil {
-		s.log.Close()
+		_ = s.log.Close()
 	}
 	s.log, err = os.OpenFile(s.path, os.O_WRONLY|os.O_APPEND, 0o600)
 	s.size, s.folded = int64(len(line)), int64(len(line))
@@ -234,7 +234,7 @@ func Read(path string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening state: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if err := s.replay(f); err != nil {
 		return nil, fmt.Errorf("reading state %s: %w", path, err)
 	}
