@@ -28,7 +28,7 @@ const (
 // Deadlines: of kubeadm init with its own waiting, and of an API server's
 // /readyz after its manifest is there.
 const (
-	initLimit  = 8 * time.Minute
+	initLimit  = 12 * time.Minute
 	readyLimit = 3 * time.Minute
 )
 

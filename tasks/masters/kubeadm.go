@@ -22,6 +22,8 @@ func arg(name, value string) any { return object{"name": name, "value": value} }
 func (in configIn) initConfiguration() object {
 	return object{
 		"apiVersion": kubeadmAPI, "kind": "InitConfiguration",
+		// A busy machine's first API server needs longer than kubeadm's minute.
+		"timeouts":         object{"kubernetesAPICall": "4m0s"},
 		"localAPIEndpoint": object{"advertiseAddress": in.MeshIP, "bindPort": kubenode.APIPort},
 		"nodeRegistration": object{
 			"name": in.Node, "criSocket": host.CRISocket,
