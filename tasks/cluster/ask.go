@@ -23,11 +23,12 @@ type asking struct {
 	why string // it was given up for this reason
 }
 
-// hostLimit bounds the wait for a host: at least least, so that a dead host
-// costs little; up to factor times what the slowest answer took, so that a
-// computer under load does not make healthy hosts look dead; never over most.
+// hostLimit bounds the wait for a host whose server runs: least, so that a dead
+// host costs little; longer, up to factor times what the slowest answer took, so
+// that a computer under load does not make healthy hosts look dead; never over
+// most, which also is the wait while nobody has answered.
 const (
-	hostLimitLeast  = 2500 * time.Millisecond
+	hostLimitLeast  = 4 * time.Second
 	hostLimitFactor = 4
 	hostLimitMost   = 15 * time.Second
 )
@@ -90,7 +91,7 @@ func finish(clock Timer, asked map[string]*asking, limit time.Duration) {
 		case <-timer.C:
 			more := min(max(limit, hostLimitFactor*slowest), hostLimitMost)
 			if adapt && slowest == 0 {
-				more = hostLimitMost / 2 // nobody answered yet: all may be slow
+				more = hostLimitMost // all may be slow
 			}
 			if wait := first + more - clock.Boot(); adapt && wait > 0 {
 				timer.Reset(wait)

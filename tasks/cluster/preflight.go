@@ -90,13 +90,13 @@ func (s *Session) Preflight(ctx context.Context, o PreflightOptions) (*Preflight
 	if f.CloudErr != nil {
 		p.fail("token", ExitCloud, "cloud", fmt.Sprintf("the project cannot be read: %v", f.CloudErr),
 			"check the token (HCLOUD_TOKEN, HCLOUD_CONTEXT) and the endpoint")
-		return p, nil
+		return p, nil //nolint:nilerr // a gate that fails is an answer
 	}
 	p.pass("token", fmt.Sprintf("the project can be read: %d servers, %d of %s", len(f.Inventory.Servers), len(f.Ours.Servers), c.Name))
 	cat, err := s.o.World.Cloud.Catalog(ctx)
 	if err != nil {
 		p.fail("catalog", ExitCloud, "cloud", fmt.Sprintf("the catalog cannot be read: %v", err))
-		return p, nil //nolint:nilerr // a gate that fails is an answer
+		return p, nil
 	}
 	g := gates{p: p, c: c, f: f, cat: cat, wanted: s.Wanted(), create: s.toCreate(o.Live)}
 	g.sshKey(o)
