@@ -99,7 +99,7 @@ func (r *Resolve) published(ctx context.Context, d download) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer body.Close()
+	defer func() { _ = body.Close() }() // it was only read
 	text, err := io.ReadAll(io.LimitReader(body, maxSumFile))
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", path.Base(d.sum), err)
@@ -135,7 +135,7 @@ func (r *Resolve) members(ctx context.Context, d download, want string) (map[str
 	if err != nil {
 		return nil, err
 	}
-	defer body.Close()
+	defer func() { _ = body.Close() }() // it was only read
 	whole := sha256.New()
 	counted := &counter{r: body, told: func(n int64) { r.Progress(d.name, n, size) }}
 	raw := io.TeeReader(counted, whole)
@@ -177,7 +177,7 @@ func hashMembers(r io.Reader, names []string) (map[string]string, error) {
 			return nil, fmt.Errorf("%s has %d bytes", h.Name, h.Size)
 		}
 		sum := sha256.New()
-		if _, err := io.Copy(sum, t); err != nil {
+		if _, err := io.CopyN(sum, t, h.Size); err != nil {
 			return nil, err
 		}
 		out[h.Name], seen[base] = hex.EncodeToString(sum.Sum(nil)), true

@@ -43,9 +43,10 @@ func (h *fakeHost) Facts(context.Context, remote.FactsQuery) (*remote.Facts, err
 func (h *fakeHost) Apply(_ context.Context, s remote.HostState) (*remote.Applied, error) {
 	h.applied = append(h.applied, s)
 	for _, f := range s.Files {
-		if _, there := h.files[f.Path]; h.files != nil && !(f.Keep && there) {
-			h.files[f.Path] = f.Content
+		if _, there := h.files[f.Path]; h.files == nil || f.Keep && there {
+			continue
 		}
+		h.files[f.Path] = f.Content
 	}
 	return &remote.Applied{Restarted: h.touched}, nil
 }

@@ -108,11 +108,9 @@ func (in serverIn) pick(uid string) func(*remote.Inventory) *remote.Server {
 // firewalls are on. Whether it runs is not: a machine somebody switched off is
 // unreachable, and stays off until they say otherwise.
 func (in serverIn) value(s *remote.Server) string {
-	v := strconv.FormatInt(s.ID, 10)
-	for _, id := range in.Firewalls {
-		if !slices.Contains(s.Firewalls, id) {
-			v += " without firewall " + strconv.FormatInt(id, 10)
-		}
+	v := in.good(s.ID)
+	if i := slices.IndexFunc(in.Firewalls, func(id int64) bool { return !slices.Contains(s.Firewalls, id) }); i >= 0 {
+		v += " without firewall " + strconv.FormatInt(in.Firewalls[i], 10)
 	}
 	return v
 }

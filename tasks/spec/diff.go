@@ -80,7 +80,7 @@ func (f *flat) add(v reflect.Value, name, path string) {
 			f.addLeaf(v.MapIndex(k), join(name, k.String()), join(path, k.String()))
 		}
 	case reflect.Slice:
-		if pools, ok := v.Interface().([]WorkerPool); ok {
+		if pools, ok := reflect.TypeAssert[[]WorkerPool](v); ok {
 			for i := range pools {
 				f.addPool(&pools[i], fmt.Sprintf("%s[%d]", path, i))
 			}

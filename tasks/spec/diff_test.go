@@ -80,13 +80,14 @@ func TestFieldsAreTheTypes(t *testing.T) {
 	walk = func(ty reflect.Type, path string) {
 		switch ty.Kind() {
 		case reflect.Struct:
-			for i := range ty.NumField() {
-				p := join(path, yamlName(ty.Field(i)))
+			for f := range ty.Fields() {
+				p := join(path, yamlName(f))
 				want[p] = true
-				walk(ty.Field(i).Type, p)
+				walk(f.Type, p)
 			}
 		case reflect.Slice:
 			walk(ty.Elem(), path+"[]")
+		default:
 		}
 	}
 	walk(reflect.TypeFor[Cluster](), "")

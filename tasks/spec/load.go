@@ -22,7 +22,7 @@ func Load(path string) (*Cluster, *Source, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the config: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the config: %w", err)

@@ -1,6 +1,9 @@
 package spec
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Cluster is the config file, defaults filled in. The yaml names are the
 // contract of DESIGN §7.
@@ -8,7 +11,7 @@ type Cluster struct {
 	Name       string       `yaml:"name" json:"name"`
 	Cloud      string       `yaml:"cloud" json:"cloud"`
 	Lab        string       `yaml:"lab,omitempty" json:"lab,omitempty"`
-	Sim        Sim          `yaml:"sim,omitempty" json:"sim,omitempty"`
+	Sim        Sim          `yaml:"sim,omitempty" json:"sim,omitzero"`
 	Location   string       `yaml:"location" json:"location"`
 	Image      string       `yaml:"image" json:"image"`
 	SSH        SSH          `yaml:"ssh" json:"ssh"`
@@ -37,7 +40,7 @@ type SSH struct {
 	Agent   bool    `yaml:"agent" json:"agent"`
 	User    string  `yaml:"user" json:"user"`
 	Port    int     `yaml:"port" json:"port"`
-	Bastion Bastion `yaml:"bastion,omitempty" json:"bastion,omitempty"`
+	Bastion Bastion `yaml:"bastion,omitempty" json:"bastion,omitzero"`
 }
 
 // Bastion is a host to go through.
@@ -133,12 +136,7 @@ type Host struct {
 
 // Has reports whether the host carries the role.
 func (h *Host) Has(role string) bool {
-	for _, r := range h.Roles {
-		if r == role {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(h.Roles, role)
 }
 
 // LockFile pins what a cluster downloads, beside the config as
