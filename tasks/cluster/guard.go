@@ -16,7 +16,8 @@ type guard struct {
 	alive func() error // for probes
 
 	mu  sync.Mutex
-	inv *remote.Inventory // as discovered, with what was made since
+	inv *remote.Inventory         // as discovered, with what was made since
+	log []func(*remote.Inventory) // what was made, in order
 }
 
 func (g *guard) found() *remote.Inventory {
@@ -31,10 +32,28 @@ func (g *guard) saw(inv *remote.Inventory) {
 	g.mu.Unlock()
 }
 
+// looking begins a look; its end takes the answer and adds what was made
+// meanwhile, which the answer may be too old to hold.
+func (g *guard) looking() (end func(*remote.Inventory)) {
+	g.mu.Lock()
+	from := len(g.log)
+	g.mu.Unlock()
+	return func(answer *remote.Inventory) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		inv := *answer
+		for _, add := range g.log[from:] {
+			add(&inv)
+		}
+		g.inv = &inv
+	}
+}
+
 // made adds to what is known, without touching what others may be reading.
 func (g *guard) made(add func(inv *remote.Inventory)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.log = append(g.log, add)
 	if g.inv == nil {
 		return
 	}
@@ -68,9 +87,10 @@ func balancerID(o *remote.LoadBalancer) int64 { return o.ID }
 
 // Inventory keeps what it sees.
 func (c *guardedCloud) Inventory(ctx context.Context) (*remote.Inventory, error) {
+	end := c.g.looking()
 	inv, err := c.Cloud.Inventory(ctx)
 	if err == nil {
-		c.g.saw(inv)
+		end(inv)
 	}
 	return inv, err
 }

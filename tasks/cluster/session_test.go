@@ -600,6 +600,40 @@ func TestGuardAfterTheLeaseIsLost(t *testing.T) {
 	}
 }
 
+// A look that began before a server was made must not make it seem gone.
+func TestFoundKeepsWhatWasMadeDuringALook(t *testing.T) {
+	g := newStage(t)
+	g.up()
+	s, _ := g.look(Look{})
+	w, err := s.Write(t.Context(), Ask{}, Look{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := g.cloud.Inventory(w.Ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := s.g.looking()
+	sv, err := s.cloud.CreateServer(w.Ctx, remote.ServerSpec{Name: "demo-worker-3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := old.Servers[0].ID
+	if err := s.cloud.DeleteServer(w.Ctx, gone); err != nil {
+		t.Fatal(err)
+	}
+	end(old)
+	has := func(id int64) bool {
+		return slices.ContainsFunc(s.g.found().Servers, func(o remote.Server) bool { return o.ID == id })
+	}
+	if !has(sv.ID) || has(gone) {
+		t.Errorf("made is found: %t, deleted is found: %t", has(sv.ID), has(gone))
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAppliedConfigReadsBackEqual(t *testing.T) {
 	c := parse(t, config)
 	text, err := spec.Marshal(c)
