@@ -65,11 +65,17 @@ func configInputs(v *tasks.View) (configIn, error) {
 		Kubeadm:  v.Spec.Kubernetes.Kubeadm, Kubelet: v.Spec.Kubernetes.Kubelet,
 	}
 	// What cannot be merged is found here, where it is an error of the config.
-	if _, err := in.kubeadmYAML(); err != nil {
-		return in, err
+	if len(in.Kubeadm) > 0 {
+		if _, err := in.kubeadmYAML(); err != nil {
+			return in, err
+		}
 	}
-	_, err := in.kubelet().Render()
-	return in, err
+	if len(in.Kubelet) > 0 {
+		if _, err := in.kubelet().Render(); err != nil {
+			return in, err
+		}
+	}
+	return in, nil
 }
 
 func (in configIn) kubelet() kubenode.Kubelet {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"hk/cache/fp"
@@ -49,22 +50,46 @@ func TestKubeadmGolden(t *testing.T) {
 }
 
 func TestClusterConfigurationIsTheSameOnAllMasters(t *testing.T) {
-	var first []byte
+	var first string
 	for _, n := range []string{"1", "2", "3"} {
-		cc, err := config(n).clusterConfiguration()
+		text, err := config(n).kubeadmYAML()
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := yaml.Marshal(cc)
+		_, shared, _ := strings.Cut(string(text), separator)
+		if first == "" {
+			first = shared
+		}
+		if shared != first {
+			t.Errorf("master-%s has other shared documents:\n%s", n, shared)
+		}
+	}
+}
+
+// TestPassedThroughIsLaidOverTheSameBase: with and without a pass-through the
+// same settings are there.
+func TestPassedThroughIsLaidOverTheSameBase(t *testing.T) {
+	read := func(in configIn) object {
+		text, err := in.kubeadmYAML()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if first == nil {
-			first = b
+		var o object
+		if err := yaml.Unmarshal([]byte(strings.Split(string(text), separator)[1]), &o); err != nil {
+			t.Fatal(err)
 		}
-		if !bytes.Equal(b, first) {
-			t.Errorf("master-%s has another ClusterConfiguration:\n%s", n, b)
-		}
+		return o
+	}
+	in := config("1")
+	base := read(in)
+	in.Kubeadm = object{"imageRepository": "registry.example.org"}
+	over := read(in)
+	if over["imageRepository"] != "registry.example.org" {
+		t.Error("what was passed through is not there")
+	}
+	delete(over, "imageRepository")
+	if d := cmp.Diff(base, over); d != "" {
+		t.Error(d)
 	}
 }
 

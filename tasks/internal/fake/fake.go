@@ -68,7 +68,9 @@ func (h *Host) Called(prefix string) []string {
 	return out
 }
 
-func (h *Host) note(format string, args ...any) { h.Calls = append(h.Calls, fmt.Sprintf(format, args...)) }
+func (h *Host) note(format string, args ...any) {
+	h.Calls = append(h.Calls, fmt.Sprintf(format, args...))
+}
 
 func (h *Host) fact(path string) string {
 	f, ok := h.Files[path]
