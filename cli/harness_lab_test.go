@@ -248,9 +248,6 @@ func (r *rig) on(host, line string) string {
 	return strings.TrimSpace(a.stdout)
 }
 
-// shellQuote guards a line from the shell at sshd's end, which joins words.
-func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
 // kubectl runs the prepared kubectl with the kubeconfig people get.
 func (r *rig) kubectl(args ...string) answer {
 	r.t.Helper()

@@ -1,0 +1,296 @@
+//go:build lab
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestLongKills kills hk with SIGKILL at four places of a first build and builds
+// on each time: one machine a host, one CA, and a kubeadm that was running is
+// found and waited for instead of being started again.
+func TestLongKills(t *testing.T) {
+	r := newRig(t, "kills", demoConfig)
+	for _, at := range []string{
+		"provision-nodes.server/master-2", "etcd-setup.service/master-1", "install-masters.control-plane/master-1", "install-workers.join/worker-1",
+	} {
+		unit := r.buildAndKill(at)
+		t.Logf("killed hk while %s ran; unit of its job: %s", at, orDash(unit))
+		if unit == "" {
+			continue
+		}
+		host := at[strings.Index(at, "/")+1:]
+		before := r.on(host, "systemctl show -p InvocationID --value "+unit)
+		b := r.build("kills")
+		after := r.on(host, "systemctl show -p InvocationID --value "+unit+"; cat /run/hk/units/"+unit+".rc")
+		if f := strings.Fields(after); len(f) == 0 || before != "" && f[0] != before && len(f) > 1 {
+			t.Errorf("%s: the job's unit has invocation %q, had %q: it was started again", at, after, before)
+		}
+		if b.last.Exit != 0 {
+			t.Errorf("the build after the kill at %s: exit %d: %v", at, b.last.Exit, b.failed)
+		}
+	}
+	r.good(r.build("kills"))
+	r.eventually(2*time.Minute, "five Nodes", r.allReady(5))
+	if n := len(r.servers()); n != 5 {
+		t.Errorf("%d servers, want 5", n)
+	}
+	r.oneCA(3)
+	r.nothing()
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// buildAndKill starts a build and kills it half a second after a task started.
+// It returns the unit of the task's job, if one is running then.
+func (r *rig) buildAndKill(task string) string {
+	r.t.Helper()
+	cmd := r.command(context.Background(), "build", r.name, "-o", "json")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	lines := make(chan string, 4096)
+	go func() {
+		defer close(lines)
+		var rest string
+		buf := make([]byte, 4096)
+		for {
+			n, err := out.Read(buf)
+			rest += string(buf[:n])
+			for {
+				i := strings.IndexByte(rest, '\n')
+				if i < 0 {
+					break
+				}
+				lines <- rest[:i]
+				rest = rest[i+1:]
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	deadline := time.After(10 * time.Minute)
+	for {
+		select {
+		case l, ok := <-lines:
+			if !ok {
+				_ = cmd.Wait()
+				r.t.Fatalf("the build ended before %s ran", task)
+			}
+			if !strings.Contains(l, `"event":"task_started"`) || !strings.Contains(l, `"task":"`+task+`"`) {
+				continue
+			}
+			unit := r.jobOf(task)
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait() // killed
+			return unit
+		case <-deadline:
+			_ = cmd.Process.Kill()
+			r.t.Fatalf("%s did not start", task)
+		}
+	}
+}
+
+// jobOf waits a moment for the task's job to run on its host and names its unit.
+func (r *rig) jobOf(task string) string {
+	phase, host, _ := strings.Cut(task, "/")
+	if !strings.Contains(phase, "control-plane") && !strings.Contains(phase, "join") {
+		time.Sleep(300 * time.Millisecond) //nolint:forbidigo // in the middle of the task, not at its start
+		return ""
+	}
+	for range 100 {
+		a := r.hk("ssh", r.name+"/"+host, "--", "systemctl list-units --state=active --no-legend --plain 'hk-*.service' | awk '{print $1}' | grep -E '^hk-[0-9a-f]{20}'")
+		if u := strings.TrimSpace(a.stdout); u != "" {
+			return strings.TrimSuffix(strings.Fields(u)[0], ".service")
+		}
+		time.Sleep(200 * time.Millisecond) //nolint:forbidigo // the poll of an outside observer
+	}
+	return ""
+}
+
+// TestLongPower turns machines off and on again, one master after the other,
+// then all at once, and grows the cluster while a machine is off.
+func TestLongPower(t *testing.T) {
+	r := newRig(t, "power", demoConfig)
+	r.good(r.build("power"))
+	r.eventually(2*time.Minute, "five Nodes", r.allReady(5))
+	for i := 1; i <= 3; i++ {
+		t.Run(fmt.Sprintf("Master%d", i), func(t *testing.T) { oneOff(t, r, fmt.Sprintf("master-%d", i)) })
+	}
+	t.Run("AllOff", func(t *testing.T) { allOff(t, r) })
+	t.Run("GrowWithoutWorker", func(t *testing.T) {
+		growWithout(t, r, "worker-2", "count: 2", "count: 3", "worker-3")
+	})
+	t.Run("GrowWithoutMaster", func(t *testing.T) {
+		growWithout(t, r, "master-3", "count: 3, type: cx23}]", "count: 4, type: cx23}]", "worker-4")
+	})
+}
+
+// oneOff: one master off for a minute; the API answers through the same
+// kubeconfig, and no worker turns NotReady.
+func oneOff(t *testing.T, r *rig, host string) {
+	kubectl, conf := filepath.Join(binDir(t), "kubectl"), r.kubeconfig()
+	p := probe(time.Second, func(ctx context.Context) error {
+		return exec.CommandContext(ctx, kubectl, "--kubeconfig", conf, "--request-timeout=3s", "get", "--raw", "/readyz").Run()
+	})
+	r.power(host, "poweroff")
+	until := time.Now().Add(time.Minute)
+	for time.Now().Before(until) {
+		a := r.kubectl("get", "nodes", "--no-headers", "--request-timeout=3s", "-l", "!node-role.kubernetes.io/control-plane")
+		if a.code == 0 && strings.Contains(a.stdout, "NotReady") {
+			t.Errorf("a worker turned NotReady:\n%s", a.stdout)
+		}
+		time.Sleep(5 * time.Second) //nolint:forbidigo // the machine is off for a minute, as the check says
+	}
+	r.power(host, "poweron")
+	back := r.eventually(3*time.Minute, "five Nodes again", r.allReady(5))
+	longest, good, bad := p.end()
+	t.Logf("%s off for 60 s: longest time between two successes %s (%d good, %d bad); Ready %s after power on", host, longest.Round(100*time.Millisecond), good, bad, back.Round(time.Second))
+	r.nothing()
+}
+
+// allOff: the cluster comes back without hk.
+func allOff(t *testing.T, r *rig) {
+	hosts := []string{"master-1", "master-2", "master-3", "worker-1", "worker-2"}
+	for _, h := range hosts {
+		r.power(h, "poweroff")
+	}
+	for _, h := range hosts {
+		r.power(h, "poweron")
+	}
+	took := r.eventually(3*time.Minute, "five Nodes after all were off", r.allReady(5))
+	r.eventually(3*time.Minute, "CoreDNS", func() error {
+		a := r.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=5s")
+		if a.code != 0 {
+			return fmt.Errorf("%s%s", a.stdout, a.stderr)
+		}
+		return nil
+	})
+	r.on("worker-1", "ping -c 1 -W 5 10.100.0.1")
+	t.Logf("all five off and on: Ready after %s", took.Round(time.Second))
+	r.nothing()
+}
+
+// growWithout adds a worker while a host is off: the new one is Ready, every
+// other host has the new peer, exit 1 with the host as the only root cause; when
+// it is back, only its own tasks run.
+func growWithout(t *testing.T, r *rig, off, old, text, added string) {
+	r.power(off, "poweroff")
+	r.edit(old, text)
+	b := r.build("power", "--update")
+	if b.last.Exit != 1 {
+		t.Errorf("exit %d, want 1: %v", b.last.Exit, b.failed)
+	}
+	for task := range b.failed {
+		if !strings.HasSuffix(task, "/"+off) {
+			t.Errorf("%s failed too: %s", task, b.failed[task])
+		}
+	}
+	r.eventually(time.Minute, added+" Ready", func() error {
+		a := r.kubectl("get", "node", "power-"+added, "--no-headers", "--request-timeout=3s")
+		if f := strings.Fields(a.stdout); len(f) < 2 || f[1] != "Ready" {
+			return fmt.Errorf("%s%s", a.stdout, a.stderr)
+		}
+		return nil
+	})
+	key := strings.TrimSpace(r.on(added, "wg show hk0 public-key"))
+	for _, h := range []string{"master-1", "master-2", "worker-1"} {
+		if peers := r.on(h, "wg show hk0 peers"); !strings.Contains(peers, key) {
+			t.Errorf("%s does not have %s as a peer", h, added)
+		}
+	}
+	r.power(off, "poweron")
+	r.eventually(3*time.Minute, off+" answers SSH", func() error {
+		if a := r.hk("ssh", "power/"+off, "--", "true"); a.code != 0 {
+			return fmt.Errorf("%s", a.stderr)
+		}
+		return nil
+	})
+	r.eventually(3*time.Minute, "kubelet of "+off, func() error {
+		a := r.kubectl("get", "node", "power-"+off, "--no-headers", "--request-timeout=3s")
+		if f := strings.Fields(a.stdout); len(f) < 2 || f[1] != "Ready" {
+			return fmt.Errorf("%s%s", a.stdout, a.stderr)
+		}
+		return nil
+	})
+	after := r.good(r.build("power"))
+	for task := range after.ran {
+		if !strings.HasSuffix(task, "/"+off) {
+			t.Errorf("with %s back, %s ran: %s", off, task, after.ran[task])
+		}
+	}
+	r.nothing()
+}
+
+// TestLongTopologies builds the other shapes and takes them down again.
+func TestLongTopologies(t *testing.T) {
+	for name, config := range map[string]string{
+		"single": "masters: {count: 1, type: cx23}\nworkers: []\n",
+		"pair":   "masters: {count: 1, type: cx23}\nworkers: [{pool: worker, count: 1, type: cx23}]\n",
+		"pool":   "etcd: {count: 3, type: cx23}\nmasters: {count: 1, type: cx23}\nworkers: [{pool: worker, count: 1, type: cx23}, {pool: empty, count: 0, type: cx23}]\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, name, config)
+			b := r.good(r.build(name))
+			t.Logf("%s: %d tasks in %.1f s", name, b.last.Ran, float64(b.last.WallMS)/1000)
+			r.nothing()
+		})
+	}
+}
+
+// TestLongStock builds one machine from the stock image: everything it needs is
+// brought by hk.
+func TestLongStock(t *testing.T) {
+	r := newRig(t, "stock", "masters: {count: 1, type: cx23}\nworkers: []\n")
+	r.edit("image: hk-snapshot", "image: debian-12")
+	b := r.good(r.build("stock"))
+	t.Logf("stock image, one master: %d tasks in %.1f s", b.last.Ran, float64(b.last.WallMS)/1000)
+	r.nothing()
+}
+
+// TestLongInterrupt stops a build with Ctrl-C: running tasks end, nothing new
+// starts, and the next build goes on.
+func TestLongInterrupt(t *testing.T) {
+	r := newRig(t, "stop", "masters: {count: 1, type: cx23}\nworkers: [{pool: worker, count: 1, type: cx23}]\n")
+	cmd := r.command(context.Background(), "build", "stop", "-o", "json")
+	var out strings.Builder
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually(time.Minute, "the servers", func() error {
+		if len(r.servers()) < 2 {
+			return fmt.Errorf("%d servers", len(r.servers()))
+		}
+		return nil
+	})
+	_ = cmd.Process.Signal(syscall.SIGINT)
+	_ = cmd.Wait() // the exit code is asked below
+	if cmd.ProcessState.ExitCode() != ExitInterrupted {
+		t.Errorf("exit %d after Ctrl-C, want %d", cmd.ProcessState.ExitCode(), ExitInterrupted)
+	}
+	if _, err := parseBuild(out.String()); err != nil {
+		t.Error(err)
+	}
+	r.good(r.build("stop"))
+	r.nothing()
+	_ = os.Stdout.Sync()
+}
