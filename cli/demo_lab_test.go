@@ -96,7 +96,7 @@ func (r *rig) etcdProbe() *prober {
 	if err != nil {
 		r.t.Fatalf("the unit's etcd client certificate: %v", err)
 	}
-	put := r.command(context.Background(), "ssh", r.name+"/master-1", "--", "mkdir -p /run/probe && tar -C /run/probe -xf -")
+	put := r.command(context.Background(), "ssh", r.name+"/master-1", "--", "bash", "-c", "mkdir -p /run/probe && tar -C /run/probe -xf -")
 	put.Stdin = strings.NewReader(string(data))
 	if a := run(r.t, put); a.code != 0 {
 		r.t.Fatalf("copying the client certificate: %s", a.stderr)
@@ -110,7 +110,7 @@ func (r *rig) etcdProbe() *prober {
 // lines runs a loop on a host; each line "ok" is a success.
 func (r *rig) lines(host, loop string) *prober {
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := r.command(ctx, "ssh", r.name+"/"+host, "--", "bash", "-c", shellQuote(loop))
+	cmd := r.command(ctx, "ssh", r.name+"/"+host, "--", "bash", "-c", loop)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		r.t.Fatal(err)
@@ -143,7 +143,7 @@ func (r *rig) lines(host, loop string) *prober {
 // forceMasters re-runs install-masters under an API write each 200 ms.
 func forceMasters(t *testing.T, r *rig, ca string) {
 	n := 0
-	p := probe(200*time.Millisecond, func(ctx context.Context) error {
+	p := repeatedly(200*time.Millisecond, func(ctx context.Context) error {
 		n++
 		cmd := exec.CommandContext(ctx, filepath.Join(binDir(t), "kubectl"), "--kubeconfig", r.kubeconfig(), "--request-timeout=3s",
 			"annotate", "configmap", "before", "--overwrite", fmt.Sprintf("probe=%d", n))

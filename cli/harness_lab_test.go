@@ -241,7 +241,7 @@ func (r *rig) nothing(args ...string) built {
 // on runs a shell line on a host over hk ssh.
 func (r *rig) on(host, line string) string {
 	r.t.Helper()
-	a := r.hk("ssh", r.name+"/"+host, "--", "bash", "-c", shellQuote(line))
+	a := r.hk("ssh", r.name+"/"+host, "--", "bash", "-c", line)
 	if a.code != 0 {
 		r.t.Fatalf("on %s: %s: exit %d\n%s\n%s", host, line, a.code, a.stdout, a.stderr)
 	}
@@ -319,8 +319,8 @@ type prober struct {
 	done    chan struct{}
 }
 
-// probe calls try each period until stopped.
-func probe(period time.Duration, try func(context.Context) error) *prober {
+// repeatedly calls try each period until stopped.
+func repeatedly(period time.Duration, try func(context.Context) error) *prober {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &prober{last: time.Now(), stop: cancel, done: make(chan struct{})}
 	go func() {

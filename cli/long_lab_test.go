@@ -47,13 +47,6 @@ func TestLongKills(t *testing.T) {
 	r.nothing()
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
-}
-
 // buildAndKill starts a build and kills it half a second after a task started.
 // It returns the unit of the task's job, if one is running then.
 func (r *rig) buildAndKill(task string) string {
@@ -117,7 +110,7 @@ func (r *rig) jobOf(task string) string {
 		return ""
 	}
 	for range 100 {
-		a := r.hk("ssh", r.name+"/"+host, "--", "systemctl list-units --state=active --no-legend --plain 'hk-*.service' | awk '{print $1}' | grep -E '^hk-[0-9a-f]{20}'")
+		a := r.hk("ssh", r.name+"/"+host, "--", "bash", "-c", "systemctl list-units --state=active --no-legend --plain 'hk-*.service' | awk '{print $1}' | grep -E '^hk-[0-9a-f]{20}'")
 		if u := strings.TrimSpace(a.stdout); u != "" {
 			return strings.TrimSuffix(strings.Fields(u)[0], ".service")
 		}
@@ -148,7 +141,7 @@ func TestLongPower(t *testing.T) {
 // kubeconfig, and no worker turns NotReady.
 func oneOff(t *testing.T, r *rig, host string) {
 	kubectl, conf := filepath.Join(binDir(t), "kubectl"), r.kubeconfig()
-	p := probe(time.Second, func(ctx context.Context) error {
+	p := repeatedly(time.Second, func(ctx context.Context) error {
 		return exec.CommandContext(ctx, kubectl, "--kubeconfig", conf, "--request-timeout=3s", "get", "--raw", "/readyz").Run()
 	})
 	r.power(host, "poweroff")
