@@ -98,7 +98,7 @@ func (r *rig) etcdProbe() *prober {
 	}
 	put := r.command(context.Background(), "ssh", r.name+"/master-1", "--", "bash", "-c", "mkdir -p /run/probe && tar -C /run/probe -xf -")
 	put.Stdin = strings.NewReader(string(data))
-	if a := run(r.t, put); a.code != 0 {
+	if a := outcome(r.t, put); a.code != 0 {
 		r.t.Fatalf("copying the client certificate: %s", a.stderr)
 	}
 	endpoints := "https://10.100.0.1:2379,https://10.100.0.2:2379,https://10.100.0.3:2379"
@@ -189,12 +189,12 @@ func drift(t *testing.T, r *rig) {
 // firewallDrift: a rule removed through the API is the firewall task's drift,
 // and nothing else runs.
 func firewallDrift(t *testing.T, r *rig) {
-	list := run(t, exec.Command("sh", "-c", "curl -fsS -H 'Authorization: Bearer "+r.info.Token+"' '"+r.info.Endpoint+"/firewalls?name=demo' | jq -r '.firewalls[0].id'"))
+	list := outcome(t, exec.Command("sh", "-c", "curl -fsS -H 'Authorization: Bearer "+r.info.Token+"' '"+r.info.Endpoint+"/firewalls?name=demo' | jq -r '.firewalls[0].id'"))
 	id := strings.TrimSpace(list.stdout)
 	if id == "" || id == "null" {
 		t.Fatalf("no firewall demo: %s", list.stderr)
 	}
-	set := run(t, exec.Command("curl", "-fsS", "-X", "POST", "-H", "Authorization: Bearer "+r.info.Token, "-H", "Content-Type: application/json",
+	set := outcome(t, exec.Command("curl", "-fsS", "-X", "POST", "-H", "Authorization: Bearer "+r.info.Token, "-H", "Content-Type: application/json",
 		"-d", `{"rules":[{"direction":"in","protocol":"tcp","port":"22","source_ips":["0.0.0.0/0","::/0"]}]}`,
 		r.info.Endpoint+"/firewalls/"+id+"/actions/set_rules"))
 	if set.code != 0 {
@@ -216,7 +216,7 @@ func destroyed(t *testing.T, r *rig) {
 		t.Errorf("servers are left: %v", left)
 	}
 	for _, kind := range []string{"networks", "firewalls", "placement_groups", "load_balancers", "ssh_keys"} {
-		a := run(t, exec.Command("sh", "-c", "curl -fsS -H 'Authorization: Bearer "+r.info.Token+"' '"+r.info.Endpoint+"/"+kind+"' | jq '."+kind+"|length'"))
+		a := outcome(t, exec.Command("sh", "-c", "curl -fsS -H 'Authorization: Bearer "+r.info.Token+"' '"+r.info.Endpoint+"/"+kind+"' | jq '."+kind+"|length'"))
 		if strings.TrimSpace(a.stdout) != "0" {
 			t.Errorf("%s are left: %s%s", kind, a.stdout, a.stderr)
 		}
@@ -226,7 +226,7 @@ func destroyed(t *testing.T, r *rig) {
 	if len(units) != 1 || len(live) != 0 {
 		t.Errorf("the credential unit: destroyed %v, live %v", units, live)
 	}
-	contexts := run(t, exec.Command(filepath.Join(binDir(t), "kubectl"), "--kubeconfig", filepath.Join(r.dir, "kubeconfig"), "config", "get-contexts", "-o", "name"))
+	contexts := outcome(t, exec.Command(filepath.Join(binDir(t), "kubectl"), "--kubeconfig", filepath.Join(r.dir, "kubeconfig"), "config", "get-contexts", "-o", "name"))
 	if slices.Contains(strings.Fields(contexts.stdout), "demo") {
 		t.Error("the kubeconfig still has a context demo")
 	}

@@ -141,10 +141,10 @@ func (r *rig) command(ctx context.Context, args ...string) *exec.Cmd {
 
 func (r *rig) hk(args ...string) answer {
 	r.t.Helper()
-	return run(r.t, r.command(context.Background(), args...))
+	return outcome(r.t, r.command(context.Background(), args...))
 }
 
-func run(t *testing.T, cmd *exec.Cmd) answer {
+func outcome(t *testing.T, cmd *exec.Cmd) answer {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
@@ -253,7 +253,7 @@ func (r *rig) kubectl(args ...string) answer {
 	r.t.Helper()
 	cmd := exec.Command(filepath.Join(binDir(r.t), "kubectl"), append([]string{"--kubeconfig", r.kubeconfig()}, args...)...)
 	cmd.Dir = r.dir
-	return run(r.t, cmd)
+	return outcome(r.t, cmd)
 }
 
 func (r *rig) kube(args ...string) string {
@@ -366,7 +366,7 @@ func (r *rig) power(host, action string) {
 	r.t.Helper()
 	id := r.serverID(host)
 	cmd := exec.Command("curl", "-fsS", "-X", "POST", "-H", "Authorization: Bearer "+r.info.Token, fmt.Sprintf("%s/servers/%d/actions/%s", r.info.Endpoint, id, action))
-	if a := run(r.t, cmd); a.code != 0 {
+	if a := outcome(r.t, cmd); a.code != 0 {
 		r.t.Fatalf("%s %s: %s%s", action, host, a.stdout, a.stderr)
 	}
 }
@@ -382,7 +382,7 @@ type apiServer struct {
 
 func (r *rig) servers() []apiServer {
 	r.t.Helper()
-	a := run(r.t, exec.Command("curl", "-fsS", "-H", "Authorization: Bearer "+r.info.Token, r.info.Endpoint+"/servers?per_page=50"))
+	a := outcome(r.t, exec.Command("curl", "-fsS", "-H", "Authorization: Bearer "+r.info.Token, r.info.Endpoint+"/servers?per_page=50"))
 	var list struct{ Servers []apiServer }
 	if err := json.Unmarshal([]byte(a.stdout), &list); err != nil {
 		r.t.Fatalf("the lab's servers: %v: %s%s", err, a.stdout, a.stderr)

@@ -122,7 +122,7 @@ func nodePort(t *testing.T, r *rig) {
 		if body != "" {
 			args = append(args, "-d", body)
 		}
-		a := run(t, exec.Command("curl", append(args, r.info.Endpoint+path)...))
+		a := outcome(t, exec.Command("curl", append(args, r.info.Endpoint+path)...))
 		if a.code != 0 {
 			t.Fatalf("%s %s: %s%s", method, path, a.stdout, a.stderr)
 		}
@@ -131,7 +131,7 @@ func nodePort(t *testing.T, r *rig) {
 	pick := func(json, query string) string {
 		cmd := exec.Command("jq", "-r", query)
 		cmd.Stdin = strings.NewReader(json)
-		return strings.TrimSpace(run(t, cmd).stdout)
+		return strings.TrimSpace(outcome(t, cmd).stdout)
 	}
 	net := pick(api("GET", "/networks?name=demo", ""), ".networks[0].id")
 	lb := api("POST", "/load_balancers", `{"name":"check","load_balancer_type":"lb11","location":"fsn1","network":`+net+`,"algorithm":{"type":"round_robin"},
@@ -141,7 +141,7 @@ func nodePort(t *testing.T, r *rig) {
 	id, ip := pick(lb, ".load_balancer.id"), pick(lb, ".load_balancer.public_net.ipv4.ip")
 	t.Cleanup(func() { api("DELETE", "/load_balancers/"+id, "") })
 	took := r.eventually(30*time.Second, "NodePort through the load balancer", func() error {
-		a := run(t, exec.Command("curl", "-fsS", "-m", "3", "http://"+ip+"/"))
+		a := outcome(t, exec.Command("curl", "-fsS", "-m", "3", "http://"+ip+"/"))
 		if a.code != 0 || !strings.Contains(a.stdout, "two") {
 			return fmt.Errorf("%s%s", a.stdout, a.stderr)
 		}
