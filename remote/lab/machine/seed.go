@@ -83,6 +83,11 @@ Gateway=%s
 GatewayOnLink=yes
 `, s.Address, s.Gateway)
 	}
+	if strings.Contains(s.UserData, "apt") {
+		// It looks the release up by running programs for a third of a second; so
+		// only where user data has something for it.
+		files["etc/cloud/cloud.cfg.d/96-lab-apt.cfg"] = "cloud_config_modules: [ssh-import-id, set-passwords, ntp, timezone, apt-configure, runcmd]\n"
+	}
 	for path, text := range files {
 		if err := write(filepath.Join(root, path), text, mode(path)); err != nil {
 			return err
