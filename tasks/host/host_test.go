@@ -83,8 +83,10 @@ func TestKeyLabel(t *testing.T) {
 }
 
 func TestArches(t *testing.T) {
-	c := &spec.Cluster{Cloud: "hetzner", Masters: spec.MasterPool{Type: "cx23"}, Etcd: spec.EtcdPool{Type: "cax11"},
-		Workers: []spec.WorkerPool{{Type: "cax21"}, {Type: "cax31"}}}
+	c := &spec.Cluster{
+		Cloud: "hetzner", Masters: spec.MasterPool{Type: "cx23"}, Etcd: spec.EtcdPool{Type: "cax11"},
+		Workers: []spec.WorkerPool{{Type: "cax21"}, {Type: "cax31"}},
+	}
 	if got := strings.Join(Arches(c), " "); got != "amd64 arm64" {
 		t.Errorf("arches %q", got)
 	}

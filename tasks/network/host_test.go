@@ -203,10 +203,14 @@ func TestMeshCheck(t *testing.T) {
 		"a worker, one is down":      {host: "worker-1", masters: masters, full: map[string]time.Duration{"1": 0, "3": 0}, log: "no answer from master-2 over the mesh"},
 		"a master counts itself":     {host: "master-1", masters: masters, full: map[string]time.Duration{"3": 0}, log: "no answer from master-2 over the mesh"},
 		"a handshake takes its time": {host: "worker-1", masters: masters, full: map[string]time.Duration{"1": 0, "2": 6 * time.Second}, log: "no answer from master-3 over the mesh", within: 10 * time.Second},
-		"a majority is silent": {host: "worker-1", masters: masters, full: map[string]time.Duration{"1": 0},
-			err: "1 of 3 masters answer over the mesh, 2 are needed; silent: master-2, master-3", within: 31 * time.Second},
-		"a narrow path": {host: "worker-1", masters: masters, full: map[string]time.Duration{"1": 0, "2": 0}, small: map[string]time.Duration{"3": 0},
-			err: "master-3 answers over the mesh, but not packets of 1420 bytes"},
+		"a majority is silent": {
+			host: "worker-1", masters: masters, full: map[string]time.Duration{"1": 0},
+			err: "1 of 3 masters answer over the mesh, 2 are needed; silent: master-2, master-3", within: 31 * time.Second,
+		},
+		"a narrow path": {
+			host: "worker-1", masters: masters, full: map[string]time.Duration{"1": 0, "2": 0}, small: map[string]time.Duration{"3": 0},
+			err: "master-3 answers over the mesh, but not packets of 1420 bytes",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -167,8 +167,10 @@ func TestOnlyWhatAFieldConcernsIsStale(t *testing.T) {
 		"a label":       {strings.Replace(base, "count: 2", "count: 2, labels: {a: b}", 1), ""},
 		"a type":        {strings.Replace(base, "count: 2", "count: 2, type: cx33", 1), "provision-nodes.server/worker-1 provision-nodes.server/worker-2"},
 		"addresses":     {base + "network: {private: 10.98.0.0/16}\n", "provision-nodes.network"},
-		"the endpoint's name": {base + "endpoint: {external: dns b.example.com}\n",
-			"provision-nodes.firewall provision-nodes.server/master-1 provision-nodes.server/master-2 provision-nodes.server/master-3"},
+		"the endpoint's name": {
+			base + "endpoint: {external: dns b.example.com}\n",
+			"provision-nodes.firewall provision-nodes.server/master-1 provision-nodes.server/master-2 provision-nodes.server/master-3",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := stale(t, base, c.is); got != c.want {

@@ -56,7 +56,9 @@ func meshKind() tasks.Kind {
 	return tasks.Define(graph.Kind{
 		Phase: Phase, Part: "mesh", Scope: graph.OnHost, Recipe: 1,
 		Needs: []graph.Need{
-			{Kind: sshKind, Via: graph.Same}, {Kind: KeysKind, Via: graph.Same}, {Kind: prepareKind, Via: graph.Same},
+			{Kind: sshKind, Via: graph.Same},
+			{Kind: KeysKind, Via: graph.Same},
+			{Kind: prepareKind, Via: graph.Same},
 			{Kind: PeersKind, Via: graph.ToCluster, Why: "its peers are the set of all hosts"},
 		},
 		Title: "WireGuard interface and peers",

@@ -50,9 +50,12 @@ func byName[T any](list []T, uid, name string, what func(*T) (string, map[string
 	return nil
 }
 
-func networkName(n *remote.Network) (string, map[string]string)           { return n.Name, n.Labels }
-func firewallName(f *remote.Firewall) (string, map[string]string)         { return f.Name, f.Labels }
-func groupName(g *remote.PlacementGroup) (string, map[string]string)      { return g.Name, g.Labels }
+func networkName(n *remote.Network) (string, map[string]string) { return n.Name, n.Labels }
+
+func firewallName(f *remote.Firewall) (string, map[string]string) { return f.Name, f.Labels }
+
+func groupName(g *remote.PlacementGroup) (string, map[string]string) { return g.Name, g.Labels }
+
 func loadBalancerName(l *remote.LoadBalancer) (string, map[string]string) { return l.Name, l.Labels }
 
 // found is an object as the last look has it, else as a new look has it. It is

@@ -148,16 +148,26 @@ func objects() map[string]made {
 	k := sshKeyIn{Name: "demo", KeyID: "id"}
 	l := loadBalancerIn{Name: "demo", Location: "fsn1", Network: 11}
 	return map[string]made{
-		"network": {func(ctx context.Context, e *tasks.Env) error { return runNetwork(ctx, n, e) },
-			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyNetwork(ctx, n, e) }},
-		"firewall": {func(ctx context.Context, e *tasks.Env) error { return runFirewall(ctx, f, e) },
-			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyFirewall(ctx, f, e) }},
-		"placement": {func(ctx context.Context, e *tasks.Env) error { return runPlacement(ctx, g, e) },
-			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyPlacement(ctx, g, e) }},
-		"ssh key": {func(ctx context.Context, e *tasks.Env) error { return runSSHKey(ctx, k, e) },
-			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifySSHKey(ctx, k, e) }},
-		"load balancer": {func(ctx context.Context, e *tasks.Env) error { return runLoadBalancer(ctx, l, e) },
-			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyLoadBalancer(ctx, l, e) }},
+		"network": {
+			func(ctx context.Context, e *tasks.Env) error { return runNetwork(ctx, n, e) },
+			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyNetwork(ctx, n, e) },
+		},
+		"firewall": {
+			func(ctx context.Context, e *tasks.Env) error { return runFirewall(ctx, f, e) },
+			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyFirewall(ctx, f, e) },
+		},
+		"placement": {
+			func(ctx context.Context, e *tasks.Env) error { return runPlacement(ctx, g, e) },
+			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyPlacement(ctx, g, e) },
+		},
+		"ssh key": {
+			func(ctx context.Context, e *tasks.Env) error { return runSSHKey(ctx, k, e) },
+			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifySSHKey(ctx, k, e) },
+		},
+		"load balancer": {
+			func(ctx context.Context, e *tasks.Env) error { return runLoadBalancer(ctx, l, e) },
+			func(ctx context.Context, e *tasks.Env) (fp.Output, error) { return verifyLoadBalancer(ctx, l, e) },
+		},
 	}
 }
 

@@ -102,10 +102,16 @@ func TestWhatFirstContactFindsOut(t *testing.T) {
 		virt  remote.CommandResult
 		want  string
 	}{
-		"a cloud server": {remote.Facts{Arch: "arm64", CgroupV2: true, KernelWG: true, Capabilities: 1<<41 - 1}, remote.CommandResult{Code: 1, Stdout: []byte("none\n")},
-			"arch=arm64 cgroup=v2 kernel=own mtu=1500 restricted=false wg=kernel"},
-		"a machine of the lab": {remote.Facts{Arch: "amd64", Capabilities: 1<<41 - 1 - 1<<24, Links: links}, remote.CommandResult{Stdout: []byte("systemd-nspawn\n")},
-			"arch=amd64 cgroup=v1 kernel=shared mtu=1450 restricted=true wg=user"},
+		"a cloud server": {
+			remote.Facts{Arch: "arm64", CgroupV2: true, KernelWG: true, Capabilities: 1<<41 - 1},
+			remote.CommandResult{Code: 1, Stdout: []byte("none\n")},
+			"arch=arm64 cgroup=v2 kernel=own mtu=1500 restricted=false wg=kernel",
+		},
+		"a machine of the lab": {
+			remote.Facts{Arch: "amd64", Capabilities: 1<<41 - 1 - 1<<24, Links: links},
+			remote.CommandResult{Stdout: []byte("systemd-nspawn\n")},
+			"arch=amd64 cgroup=v1 kernel=shared mtu=1450 restricted=true wg=user",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := c.facts
