@@ -49,6 +49,7 @@ type builder struct {
 	begun   bool // build_started was told
 	started bool // a task was started
 	looked  bool // cloud or hosts were asked
+	oldSets map[string]bool
 	out     ui.BuildFinished
 }
 
@@ -179,13 +180,18 @@ func (b *builder) discover(ctx context.Context) (*discovery, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.world.ready(); err != nil {
+		return nil, err
+	}
 	d := &discovery{look: cluster.Look{Query: work.Query, Journal: !usable}, usable: usable}
 	b.looked = true
 	if d.found, err = s.sess.Discover(ctx, d.look); err != nil {
 		return nil, err
 	}
 	if !usable {
-		s.useRestored(ctx, d.found)
+		if err := b.lookAgain(ctx, d); err != nil {
+			return nil, err
+		}
 	}
 	d.decision = s.sess.Decide(b.wish.ask)
 	if d.decision.Action == cluster.Refuse {
@@ -201,6 +207,23 @@ func (b *builder) discover(ctx context.Context) (*discovery, error) {
 		d.decision = s.sess.Decide(b.wish.ask)
 	}
 	return d, nil
+}
+
+// lookAgain is for records that came from the journals just now: what they
+// observed was not asked for in the first look.
+func (b *builder) lookAgain(ctx context.Context, d *discovery) error {
+	s := b.site
+	s.useRestored(ctx, d.found)
+	if recs, ok := s.reader.(memory); !ok || len(recs) == 0 {
+		return nil
+	}
+	work, err := s.bind(ctx, nil, b.wish.verify == run.VerifyFull)
+	if err != nil {
+		return err
+	}
+	d.look.Query = work.Query
+	d.found, err = s.sess.Discover(ctx, d.look)
+	return err
 }
 
 // online discovers, asks if need be, writes and runs.
@@ -282,7 +305,7 @@ func (b *builder) showChange(d *discovery) {
 	}
 	for t := range b.sel.Selected.All() {
 		if v := d.plan.Verdicts[t]; v == run.Run || v == run.Maybe {
-			b.tell(fmt.Sprintf("%s %s: %s", st.Bold(v.String()), b.site.graph.Name(t), d.plan.Reason(t)))
+			b.tell(fmt.Sprintf("%s %s: %s", st.Bold(v.String()), b.site.graph.Name(t), shorten(d.plan.Reason(t), 100)))
 		}
 	}
 }
@@ -382,6 +405,11 @@ func (b *builder) runTasks(w *cluster.Written) error {
 	if err != nil {
 		return err
 	}
+	recs, err := s.records(ctx)
+	if err != nil {
+		return err
+	}
+	b.oldSets = setsOf(recs, s.graph)
 	o := b.wish.options(ctx, s, b.sel)
 	o.Work, o.Clock = work, clock{}
 	o.Sink = &sink{view: b.view, started: &b.started}
@@ -492,15 +520,17 @@ func (b *builder) finish(ctx context.Context, sum *run.Summary, work *tasks.Work
 	return errors.Join(err, jerr, ferr)
 }
 
-// journal is what became of the cluster tasks that ran, for the masters.
+// journal is what became of the cluster tasks that ran, for the masters, with
+// the large values the records refer to.
 func (b *builder) journal(ctx context.Context, ran []graph.Task) (map[string][]byte, error) {
-	recs, err := b.site.records(ctx)
+	s := b.site
+	recs, err := s.records(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string][]byte{}
 	for _, t := range ran {
-		if b.site.graph.Host(t) >= 0 {
+		if s.graph.Host(t) >= 0 {
 			continue
 		}
 		if r := recs(t); r != nil {
@@ -508,7 +538,25 @@ func (b *builder) journal(ctx context.Context, ran []graph.Task) (map[string][]b
 			if err != nil {
 				return nil, err
 			}
-			out[b.site.graph.Name(t)] = data
+			out[s.graph.Name(t)] = data
+		}
+	}
+	if len(out) == 0 {
+		return out, nil
+	}
+	now := setsOf(recs, s.graph)
+	for d := range b.oldSets {
+		if !now[d] {
+			out[setPrefix+d] = nil
+		}
+	}
+	for d := range now {
+		digest, err := parseDigest(d)
+		if err != nil {
+			return nil, err
+		}
+		if v, err := s.recs.Value(ctx, digest); err == nil && v != nil {
+			out[setPrefix+d] = v
 		}
 	}
 	return out, nil
@@ -687,12 +735,11 @@ func newerTasks(ctx context.Context, p *run.Plan) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range changes {
+		if slices.ContainsFunc(changes, func(c run.PartChange) bool {
 			class, _, _ := strings.Cut(c.Label, ":")
-			switch class {
-			case "recipe", "schema", "versions", "artifact", "file", "config":
-				out = append(out, p.Graph.Name(t)+": "+c.String())
-			}
+			return slices.Contains([]string{"recipe", "schema", "versions", "artifact", "file", "config"}, class)
+		}) {
+			out = append(out, p.Graph.Name(t)+": "+shorten(p.Reason(t), 100))
 		}
 	}
 	return out, nil

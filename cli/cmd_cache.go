@@ -212,8 +212,9 @@ func (a *app) cacheRebuild(c *ucli.Context, s *site, f form) (err error) {
 	if err != nil {
 		return err
 	}
-	recs := s.restored(c.Context, found)
-	s.reader = memory(recs)
+	j := s.restored(c.Context, found)
+	recs := j.records
+	s.reader, s.sets = memory(recs), j.sets
 	if err := s.keepRestored(c.Context); err != nil {
 		return err
 	}

@@ -27,6 +27,9 @@ func (a *app) cmdDestroy() *ucli.Command {
 }
 
 func (a *app) destroy(c *ucli.Context, s *site, f form) error {
+	if err := s.world.ready(); err != nil {
+		return err
+	}
 	if _, err := s.sess.Discover(c.Context, cluster.Look{NoHosts: true}); err != nil {
 		return err
 	}

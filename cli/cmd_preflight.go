@@ -41,6 +41,9 @@ func (a *app) runPreflight(c *ucli.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.world.ready(); err != nil {
+		return err
+	}
 	if _, err := s.sess.Discover(c.Context, cluster.Look{NoHosts: true}); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import ucli "github.com/urfave/cli/v2"
 func (a *app) commands() []*ucli.Command {
 	return []*ucli.Command{
 		a.cmdInit(), a.cmdPlan(), a.cmdBuild(),
-		a.cmdExplain(), a.cmdStatus(), a.cmdWait(), a.cmdPhases(), a.cmdPreflight(), a.cmdConfig(), a.cmdHistory(), a.cmdLogs(),
+		a.cmdGraph(), a.cmdExplain(), a.cmdStatus(), a.cmdWait(), a.cmdPhases(), a.cmdPreflight(), a.cmdConfig(), a.cmdHistory(), a.cmdLogs(),
 		a.cmdKubeconfig(), a.cmdSSH(), a.cmdEtcd(), a.cmdCerts(), a.cmdDestroy(), a.cmdUnlock(),
 		a.cmdLab(),
 		a.cmdCache(),

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"hk/cache"
@@ -56,7 +58,7 @@ func problems(err error) []*ui.Problem {
 	}
 	p := &ui.Problem{Message: err.Error()}
 	if e, ok := errors.AsType[*cluster.Refusal](err); ok {
-		p.Details, p.Hints = e.Details, e.Hints
+		p.Details, p.Hints = atMost(e.Details, 20), e.Hints
 		return []*ui.Problem{p}
 	}
 	if e, ok := errors.AsType[*buildError](err); ok {
@@ -64,6 +66,14 @@ func problems(err error) []*ui.Problem {
 	}
 	p.Hints = hintsOf(err)
 	return []*ui.Problem{p}
+}
+
+// atMost cuts a list that nobody would read to its end.
+func atMost(lines []string, n int) []string {
+	if len(lines) <= n {
+		return lines
+	}
+	return append(slices.Clone(lines[:n-1]), fmt.Sprintf("… and %d more", len(lines)-n+1))
 }
 
 func configProblem(e *spec.ConfigError) *ui.Problem {

@@ -151,11 +151,24 @@ func replaceKubeconfig(file string, old []byte, k kubeconfig) error {
 		return err
 	}
 	if old != nil {
-		if err := renameio.WriteFile(file+".hk-backup", old, 0o600, renameio.WithStaticPermissions(0o600)); err != nil {
+		if err := writePrivate(file+".hk-backup", old); err != nil {
 			return fmt.Errorf("keeping a backup: %w", err)
 		}
 	}
-	return renameio.WriteFile(file, text, 0o600, renameio.WithStaticPermissions(0o600))
+	return writePrivate(file, text)
+}
+
+// writePrivate replaces a file by one of mode 0600, whatever mode it had.
+func writePrivate(file string, data []byte) error {
+	p, err := renameio.NewPendingFile(file, renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Cleanup() }() // does nothing once replaced
+	if _, err := p.Write(data); err != nil {
+		return err
+	}
+	return p.CloseAtomicallyReplace()
 }
 
 // dropContext removes a destroyed cluster's entries from the kubeconfig files.

@@ -2,9 +2,11 @@ package cli
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 
 	"hk/cache/fp"
 	"hk/graph"
@@ -17,37 +19,64 @@ import (
 // the records come from the journals: each host vouches for its own tasks, the
 // masters for those of the cluster.
 
-// restored are the records the journals hold, by task.
-func (s *site) restored(ctx context.Context, f *cluster.Found) map[string]*fp.Record {
-	out := map[string]*fp.Record{}
-	for _, host := range slices.Sorted(keys(f.Hosts)) {
+// setPrefix begins the journal entries that hold a large value by its digest.
+const setPrefix = "set/"
+
+// journals is what the hosts' journals hold of a cluster.
+type journals struct {
+	records map[string]*fp.Record
+	sets    map[fp.OutputDigest][]byte
+}
+
+// restored reads the journals that were found.
+func (s *site) restored(ctx context.Context, f *cluster.Found) journals {
+	j := journals{records: map[string]*fp.Record{}, sets: map[fp.OutputDigest][]byte{}}
+	hosts := slices.Sorted(keys(f.Hosts))
+	for _, host := range hosts {
 		h := f.Hosts[host]
-		if h.Facts == nil {
+		if h.Facts == nil || !s.isMaster(host) {
 			continue
 		}
 		for name, data := range h.Facts.Journal {
-			t, ok := s.graph.Lookup(name)
+			word, ok := strings.CutPrefix(name, setPrefix)
 			if !ok {
-				continue // a task of another config or another hk
-			}
-			if on := s.graph.HostName(t); on != host && (on != "" || !s.isMaster(host)) {
 				continue
 			}
-			var r fp.Record
-			if json.Unmarshal(data, &r) != nil || !s.fit(ctx, t, &r) {
-				continue // as good as none: the task is stale
-			}
-			if have := out[name]; have == nil || have.Started.Before(r.Started) {
-				out[name] = &r
+			if d, err := parseDigest(word); err == nil && sha256.Sum256(data) == d {
+				j.sets[d] = data
 			}
 		}
 	}
-	return out
+	for _, host := range hosts {
+		if h := f.Hosts[host]; h.Facts != nil {
+			s.restoreHost(ctx, host, h.Facts.Journal, &j)
+		}
+	}
+	return j
+}
+
+func (s *site) restoreHost(ctx context.Context, host string, journal map[string][]byte, j *journals) {
+	for name, data := range journal {
+		t, ok := s.graph.Lookup(name)
+		if !ok {
+			continue // a task of another config or another hk, a mark, a set
+		}
+		if on := s.graph.HostName(t); on != host && (on != "" || !s.isMaster(host)) {
+			continue
+		}
+		var r fp.Record
+		if json.Unmarshal(data, &r) != nil || !s.fit(ctx, &r, j) {
+			continue // as good as none: the task is stale
+		}
+		if have := j.records[name]; have == nil || have.Started.Before(r.Started) {
+			j.records[name] = &r
+		}
+	}
 }
 
 // fit reports whether a journal's record can be used here: large values it
 // refers to must be here too.
-func (s *site) fit(ctx context.Context, _ graph.Task, r *fp.Record) bool {
+func (s *site) fit(ctx context.Context, r *fp.Record, j *journals) bool {
 	set, ok := r.Output["set"]
 	if !ok {
 		return true
@@ -55,6 +84,9 @@ func (s *site) fit(ctx context.Context, _ graph.Task, r *fp.Record) bool {
 	d, err := parseDigest(set)
 	if err != nil {
 		return false
+	}
+	if j.sets[d] != nil {
+		return true
 	}
 	v, err := s.recs.Value(ctx, d)
 	return err == nil && v != nil
@@ -67,14 +99,15 @@ func (s *site) isMaster(host string) bool {
 // useRestored makes the journals' records what plans and builds read, without
 // writing anything.
 func (s *site) useRestored(ctx context.Context, f *cluster.Found) {
-	recs := s.restored(ctx, f)
+	j := s.restored(ctx, f)
 	s.wholeMu.Lock()
-	s.whole = recs
+	s.whole = j.records
 	s.wholeMu.Unlock()
-	s.reader = memory(recs)
-	if len(recs) > 0 {
-		s.tell("records restored from the hosts' journals: " + plural(len(recs), "task"))
+	if !s.told && len(j.records) > 0 {
+		s.told = true
+		s.tell("records restored from the hosts' journals: " + plural(len(j.records), "task"))
 	}
+	s.reader, s.sets = memory(j.records), j.sets
 }
 
 // keepRestored writes them into the store in place of what it held.
@@ -82,6 +115,11 @@ func (s *site) keepRestored(ctx context.Context) error {
 	recs, ok := s.reader.(memory)
 	if !ok {
 		return s.recs.SetGeneration(ctx, s.sess.Generation())
+	}
+	for _, v := range s.sets {
+		if _, err := s.recs.PutValue(ctx, v); err != nil {
+			return err
+		}
 	}
 	changes := make([]fp.Change, 0, len(recs))
 	for _, name := range slices.Sorted(keys(recs)) {
@@ -104,6 +142,20 @@ func (s *site) keepRestored(ctx context.Context) error {
 	}
 	s.reader = s.recs
 	return s.recs.SetGeneration(ctx, s.sess.Generation())
+}
+
+// setsOf are the large values that records refer to.
+func setsOf(recs func(graph.Task) *fp.Record, g *graph.Graph) map[string]bool {
+	out := map[string]bool{}
+	for t := range graph.Task(g.Len()) {
+		if g.Host(t) >= 0 {
+			continue
+		}
+		if r := recs(t); r != nil && r.Output["set"] != "" {
+			out[r.Output["set"]] = true
+		}
+	}
+	return out
 }
 
 // memory is a Recorder of records that are nowhere else yet.

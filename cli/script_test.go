@@ -30,6 +30,9 @@ func TestScripts(t *testing.T) {
 		Dir:           filepath.Join("testdata", "script"),
 		UpdateScripts: *update,
 		Setup: func(e *testscript.Env) error {
+			if err := writeTestKey(filepath.Join(e.WorkDir, "demo.key")); err != nil {
+				return err
+			}
 			e.Setenv("HK_HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("HK_LAB_HOME", filepath.Join(e.WorkDir, "labs"))
@@ -87,4 +90,11 @@ func cmdReplace(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s does not hold %q", args[0], args[1])
 	}
 	ts.Check(os.WriteFile(file, []byte(strings.Replace(old, args[1], args[2], 1)), 0o600))
+}
+
+// writeTestKey puts a key where configs of scripts name it; scripts about init
+// begin without one.
+func writeTestKey(file string) error {
+	_, err := makeKey(file, "test")
+	return err
 }

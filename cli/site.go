@@ -49,6 +49,8 @@ type site struct {
 	hosts []spec.Host
 	graph *graph.Graph
 
+	sets    map[fp.OutputDigest][]byte // restored and not kept yet
+	told    bool                       // that records were restored
 	wholeMu sync.Mutex
 	whole   map[string]*fp.Record
 }
@@ -59,8 +61,9 @@ type siteOptions struct {
 	// there (explain, graph). Otherwise the applied config is used, and the file
 	// only where nothing is known of the cluster.
 	file, prefer bool
-	// write: the command may write to the state directory.
-	write bool
+	// write: the command may write to the state directory. offline: it asks
+	// nothing of the world.
+	write, offline bool
 	// key is told of each key made.
 	key   func(cluster.KeyCreated)
 	tell  func(string)
@@ -92,7 +95,7 @@ func (a *app) openSite(c *ucli.Context, name string, o siteOptions) (*site, erro
 	if c.Bool("verbose") {
 		log = s.tell
 	}
-	s.world, err = a.openWorld(worldOptions{cfg: s.cfg, lease: s.lease, log: log, quiet: !o.write})
+	s.world, err = a.openWorld(worldOptions{cfg: s.cfg, lease: s.lease, log: log, quiet: !o.write, offline: o.offline})
 	if err != nil {
 		return nil, err
 	}
@@ -356,7 +359,7 @@ func (s *site) bind(ctx context.Context, found *cluster.Found, full bool) (*task
 		return nil, err
 	}
 	env := s.sess.Env()
-	env.Sets = sets{ctx, s.recs}
+	env.Sets = sets{ctx, s.recs, s.sets}
 	b := tasks.Binding{
 		Graph: s.graph, Kinds: s.kinds, Env: env, Full: full, Records: recs,
 		View: tasks.View{
@@ -378,8 +381,9 @@ func (s *site) bind(ctx context.Context, found *cluster.Found, full bool) (*task
 
 // sets keeps large values beside the records.
 type sets struct {
-	ctx context.Context
-	c   cache.Cluster
+	ctx      context.Context
+	c        cache.Cluster
+	restored map[fp.OutputDigest][]byte
 }
 
 // PutSet implements tasks.Sets.
@@ -387,6 +391,9 @@ func (s sets) PutSet(data []byte) (fp.OutputDigest, error) { return s.c.PutValue
 
 // GetSet implements tasks.Sets.
 func (s sets) GetSet(d fp.OutputDigest) ([]byte, error) {
+	if b, ok := s.restored[d]; ok {
+		return b, nil
+	}
 	b, err := s.c.Value(s.ctx, d)
 	if err == nil && b == nil {
 		return nil, fmt.Errorf("set %s: %w", d.Short(), remote.ErrNotFound)

@@ -47,3 +47,12 @@ func hostName() string {
 	h, _ := os.Hostname()
 	return h
 }
+
+// shorten cuts a text for a line.
+func shorten(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n-1]) + "…"
+}

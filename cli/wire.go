@@ -31,6 +31,8 @@ type worldOptions struct {
 	lease func() uint64
 	log   func(line string) // connections made and lost; nil drops them
 	quiet bool              // the command must not write anything
+	// offline: nothing will be asked of the world; it may be anything.
+	offline bool
 }
 
 // world is a remote.World with what hk itself wants to know of it.
@@ -41,7 +43,10 @@ type world struct {
 	pubKey  string       // authorized_keys form, "" if unknown
 	fetch   host.Fetch   // opens downloads where they come from
 	calls   func() int64
-	close   func() error
+	// ready tells, before the first request, what is known to be in its way; a
+	// world that is not there can still be planned for by the records.
+	ready func() error
+	close func() error
 }
 
 // openWorld makes the world of a config.
@@ -52,44 +57,66 @@ func (a *app) openWorld(o worldOptions) (*world, error) {
 	switch o.cfg.Cloud {
 	case "hetzner":
 		acc, err := a.hetznerAccess()
-		if err != nil {
+		if err != nil && !o.offline {
 			return nil, err
 		}
 		return a.realWorld("hetzner", acc, o)
 	case "lab":
-		in, err := a.labOf(o.cfg.Lab)
-		if err != nil {
-			return nil, err
-		}
-		w, err := a.realWorld("lab", access{token: in.Token, endpoint: in.Endpoint}, o)
-		if err == nil {
-			w.mirrors = spec.Mirrors{Artifacts: in.Mirror, Registry: "http://" + in.Registry}
-		}
-		return w, err
+		return a.labWorld(o)
 	case "sim":
 		return a.simWorld(o)
 	}
 	return nil, &exitError{code: ExitConfig, class: classConfig, err: fmt.Errorf("cloud %q is not known", o.cfg.Cloud), hint: "clouds are hetzner, lab and sim"}
 }
 
-// labOf is the running lab a config names.
-func (a *app) labOf(name string) (*lab.Info, error) {
+// labWorld is a lab on this computer. One that does not run can be planned for.
+func (a *app) labWorld(o worldOptions) (*world, error) {
+	name := o.cfg.Lab
 	if name == "" {
 		name = lab.DefaultName
 	}
-	in, err := lab.Lookup(a.getenv("HK_LAB_HOME"), name)
-	if errors.Is(err, lab.ErrNotFound) || err == nil && !in.Running {
-		return nil, &exitError{
-			code: ExitCloud, class: classCloud, err: fmt.Errorf("lab %s is not running", name),
-			hint: "hk lab up " + name + " starts it; where that cannot be (no root, no Linux), `cloud: sim` builds in memory",
-		}
+	down := &exitError{
+		code: ExitCloud, class: classCloud, err: fmt.Errorf("lab %s is not running", name),
+		hint: "hk lab up " + name + " starts it; where that cannot be (no root, no Linux), `cloud: sim` builds in memory",
 	}
-	return in, err
+	in, err := lab.Lookup(a.getenv("HK_LAB_HOME"), name)
+	switch {
+	case errors.Is(err, lab.ErrNotFound) && o.offline:
+		w := nowhere()
+		w.ready = func() error { return down }
+		return w, nil
+	case errors.Is(err, lab.ErrNotFound):
+		return nil, down
+	case err != nil:
+		return nil, err
+	}
+	w, err := a.realWorld("lab", access{token: in.Token, endpoint: in.Endpoint}, o)
+	if err != nil {
+		return nil, err
+	}
+	w.mirrors = spec.Mirrors{Artifacts: in.Mirror, Registry: "http://" + in.Registry}
+	if !in.Running {
+		w.ready = func() error { return down }
+	}
+	return w, nil
 }
+
+// nowhere is the world of commands that ask nothing of one.
+func nowhere() *world {
+	return &world{
+		World: remote.World{Name: "nowhere", Clock: time.Now},
+		ready: noFault, calls: func() int64 { return 0 }, close: noFault,
+	}
+}
+
+func noFault() error { return nil }
 
 // realWorld is one whose servers speak SSH, etcd and Kubernetes: Hetzner and
 // the lab alike. Only endpoint and token differ.
 func (a *app) realWorld(name string, acc access, o worldOptions) (*world, error) {
+	if o.offline {
+		return nowhere(), nil
+	}
 	c, err := hcloud.New(hcloud.Options{Token: acc.token, Endpoint: acc.endpoint, Version: version})
 	if err != nil {
 		return nil, &exitError{code: ExitCloud, class: classCloud, err: err, hint: acc.hint}
@@ -119,13 +146,16 @@ func (a *app) realWorld(name string, acc access, o worldOptions) (*world, error)
 		},
 		signer: signer, pubKey: pub, fetch: fetchURL,
 		calls: func() int64 { return c.Usage().Calls },
-		close: pool.Close,
+		ready: noFault, close: pool.Close,
 	}, nil
 }
 
 // simWorld is the simulated world: a file beside the config, so that it
 // outlives the process. A command that only reads makes none.
 func (a *app) simWorld(o worldOptions) (*world, error) {
+	if o.offline {
+		return nowhere(), nil
+	}
 	path := o.cfg.Sim.World
 	if _, err := os.Stat(path); o.quiet && errors.Is(err, fs.ErrNotExist) {
 		path = ""
@@ -142,7 +172,7 @@ func (a *app) simWorld(o worldOptions) (*world, error) {
 	return &world{
 		World: rw, signer: signer, pubKey: pub, fetch: sim.Fetch,
 		calls: func() int64 { return rw.Cloud.Usage().Calls },
-		close: w.Close,
+		ready: noFault, close: w.Close,
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -151,9 +152,11 @@ func EncodeEvent(e Event, at time.Time) []byte {
 	default:
 		panic(fmt.Sprintf("bug: event %T has no JSON form", e))
 	}
-	b, err := json.Marshal(v)
-	if err != nil {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // it is read by programs and people, not by browsers
+	if err := enc.Encode(v); err != nil {
 		panic("bug: encoding an event: " + err.Error())
 	}
-	return b
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
