@@ -8,7 +8,7 @@ import (
 	"hk/graph"
 )
 
-// Recorder is where records live. *cache.Cluster is one as it is.
+// Recorder is where records live. A cache.Cluster is one as it is.
 type Recorder interface {
 	// Load hands over every record, in no particular order. The name is valid
 	// during the call only. A store that does not exist has no records.
