@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -182,8 +183,7 @@ func (c *Client) at(ctx context.Context, host, op string, timeout time.Duration,
 
 // passes reports whether an error may pass by itself or at another member.
 func passes(err error) bool {
-	var e rpctypes.EtcdError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		return e.Code() == codes.Unavailable || e.Code() == codes.DeadlineExceeded
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -192,16 +192,16 @@ func passes(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Aborted, codes.ResourceExhausted:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 func wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var done *remote.WorldError
-	if errors.As(err, &done) {
+	if _, ok := errors.AsType[*remote.WorldError](err); ok {
 		return err
 	}
 	return &remote.WorldError{World: "etcd", Op: op, Again: again(err), Err: err}
@@ -212,12 +212,7 @@ func wrap(op string, err error) error {
 func again(err error) bool {
 	var all interface{ Unwrap() []error }
 	if errors.As(err, &all) {
-		for _, e := range all.Unwrap() {
-			if again(e) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(all.Unwrap(), again)
 	}
 	return passes(err) || errors.Is(err, rpctypes.ErrMemberNotEnoughStarted) || errors.Is(err, rpctypes.ErrMemberLearnerNotReady) ||
 		errors.Is(err, rpctypes.ErrUnhealthy)

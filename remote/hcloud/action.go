@@ -67,7 +67,7 @@ func (w *waiter) all(ctx context.Context, op string, actions ...*hcloud.Action) 
 		switch {
 		case a == nil:
 		case a.Status == hcloud.ActionStatusRunning:
-			watches = append(watches, w.watch(a.ID))
+			watches = append(watches, w.watch(ctx, a.ID))
 			ids = append(ids, a.ID)
 		default:
 			errs = append(errs, actionError(a))
@@ -88,8 +88,7 @@ func (w *waiter) all(ctx context.Context, op string, actions ...*hcloud.Action) 
 		if err == nil {
 			continue
 		}
-		var ce *remote.CloudError
-		if errors.As(err, &ce) {
+		if ce, ok := errors.AsType[*remote.CloudError](err); ok {
 			with := *ce
 			with.Op = op
 			return &with
@@ -108,7 +107,7 @@ func actionError(a *hcloud.Action) error {
 	}
 }
 
-func (w *waiter) watch(id int64) *watch {
+func (w *waiter) watch(ctx context.Context, id int64) *watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x := w.pending[id]
@@ -119,7 +118,7 @@ func (w *waiter) watch(id int64) *watch {
 	x.waiting++
 	if !w.polling {
 		w.polling = true
-		go w.poll()
+		go w.poll(context.WithoutCancel(ctx)) // for whoever else waits too
 		return x
 	}
 	w.poke()
@@ -144,7 +143,7 @@ func (w *waiter) leave(id int64, x *watch) {
 }
 
 // poll asks about what is due until nothing is pending.
-func (w *waiter) poll() {
+func (w *waiter) poll(ctx context.Context) {
 	failed := 0
 	for {
 		ids, sleep := w.next()
@@ -161,8 +160,8 @@ func (w *waiter) poll() {
 			continue
 		}
 		for part := range slices.Chunk(ids, perRequest) {
-			ctx, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
-			found, err := w.list(ctx, part)
+			once, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+			found, err := w.list(once, part)
 			cancel()
 			if err == nil {
 				failed = 0

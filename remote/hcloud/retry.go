@@ -94,8 +94,7 @@ func classify(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var done *remote.CloudError
-	if errors.As(err, &done) {
+	if _, ok := errors.AsType[*remote.CloudError](err); ok {
 		return err
 	}
 	out := &remote.CloudError{Op: op, Message: err.Error(), Err: err}
@@ -148,8 +147,7 @@ func notFound(op string) error {
 
 // quiet drops the errors that say that what was wanted is so already.
 func quiet(err error, codes ...hcloud.ErrorCode) error {
-	var ce *remote.CloudError
-	if errors.As(err, &ce) {
+	if ce, ok := errors.AsType[*remote.CloudError](err); ok {
 		for _, c := range codes {
 			if ce.Code == string(c) {
 				return nil

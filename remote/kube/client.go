@@ -169,8 +169,7 @@ func wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var done *remote.WorldError
-	if errors.As(err, &done) {
+	if _, ok := errors.AsType[*remote.WorldError](err); ok {
 		return err
 	}
 	out := &remote.WorldError{World: "kube", Op: op, Err: err}
@@ -197,7 +196,7 @@ func (e *end) get(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
 	if err != nil {
 		return nil, err

@@ -347,8 +347,7 @@ func TestServedCA(t *testing.T) {
 		t.Errorf("%s %v", got, err)
 	}
 	_, err := k.ServedCA(t.Context(), "master-2")
-	var unknown x509.UnknownAuthorityError
-	if !errors.As(err, &unknown) {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); !ok {
 		t.Errorf("a server of other roots: %v", err)
 	}
 }

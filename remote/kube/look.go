@@ -74,8 +74,8 @@ func (e *end) servedCA(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer func() { _ = conn.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	c := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: e.ServerName, MinVersion: tls.VersionTLS12})
 	if err := c.HandshakeContext(ctx); err != nil {

@@ -134,7 +134,7 @@ func (a *agent) start(ctx context.Context, w io.WriteCloser, r io.Reader) error 
 }
 
 func (a *agent) write(w io.WriteCloser, first []byte) {
-	defer w.Close()
+	defer func() { _ = w.Close() }()
 	data := first
 	for {
 		if _, err := w.Write(data); err != nil {
@@ -201,10 +201,10 @@ func skipNoise(r io.Reader) error {
 		if _, err := io.ReadFull(r, one); err != nil {
 			return err
 		}
-		switch {
-		case one[0] == mark[seen]:
+		switch one[0] {
+		case mark[seen]:
 			seen++
-		case one[0] == mark[0]:
+		case mark[0]:
 			seen = 1
 		default:
 			seen = 0
@@ -289,15 +289,15 @@ func (a *agent) call(ctx context.Context, op string, q, result any, log func(str
 		case <-a.dead:
 			return a.reason()
 		case <-ctx.Done():
-			go a.cancel(id)
+			go a.cancel(context.WithoutCancel(ctx), id)
 			return ctx.Err()
 		}
 	}
 }
 
 // cancel tells the host that nobody waits any more.
-func (a *agent) cancel(id uint64) {
-	_ = a.send(context.Background(), request{Op: "cancel", Q: map[string]uint64{"id": id}})
+func (a *agent) cancel(ctx context.Context, id uint64) {
+	_ = a.send(ctx, request{Op: "cancel", Q: map[string]uint64{"id": id}})
 }
 
 func (a *agent) send(ctx context.Context, q request) error {

@@ -257,7 +257,8 @@ func TestApplyUnits(t *testing.T) {
 	state := func(conf, program string) remote.HostState {
 		return remote.HostState{
 			Files: []remote.File{
-				{Path: "/etc/hkd.conf", Content: []byte(conf)}, {Path: "/usr/bin/hkd", Mode: 0o755, Content: []byte(program)},
+				{Path: "/etc/hkd.conf", Content: []byte(conf)},
+				{Path: "/usr/bin/hkd", Mode: 0o755, Content: []byte(program)},
 				{Path: "/etc/debian.conf", Content: []byte(conf)},
 			},
 			Units: []remote.Unit{

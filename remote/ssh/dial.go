@@ -114,7 +114,7 @@ func (p *Pool) agentConn() (net.Conn, error) {
 	if p.keys != nil {
 		return p.keys, nil
 	}
-	conn, err := net.DialTimeout("unix", p.o.AgentSocket, 5*time.Second)
+	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(p.ctx, "unix", p.o.AgentSocket)
 	if err != nil {
 		return nil, fmt.Errorf("reaching the ssh agent: %w", err)
 	}
@@ -166,7 +166,7 @@ func (p *Pool) jump(ctx context.Context) (*ssh.Client, error) {
 		p.jumpClient = nil
 		p.jumpMu.Unlock()
 	}) {
-		client.Close()
+		_ = client.Close()
 		return nil, errClosed
 	}
 	return client, nil
@@ -175,9 +175,9 @@ func (p *Pool) jump(ctx context.Context) (*ssh.Client, error) {
 // handshake speaks SSH on conn, which it owns. The library's own timeout ends
 // with the TCP connect (golang/go#15113), so a deadline closes the connection.
 func (p *Pool) handshake(ctx context.Context, conn net.Conn, addr, user string, t *trust) (*ssh.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.o.ConnectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*p.o.ConnectTimeout)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	c, chans, reqs, err := ssh.NewClientConn(conn, addr, &ssh.ClientConfig{
 		User:              user,
 		Auth:              p.auth(),
@@ -186,11 +186,11 @@ func (p *Pool) handshake(ctx context.Context, conn net.Conn, addr, user string, 
 		ClientVersion:     "SSH-2.0-hk",
 	})
 	if !stop() && err == nil {
-		c.Close()
+		_ = c.Close()
 		err = ctx.Err()
 	}
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		if ctx.Err() != nil {
 			err = fmt.Errorf("SSH handshake: %w", ctx.Err())
 		}
@@ -218,7 +218,7 @@ func (p *Pool) keepAlive(c *ssh.Client) {
 		case <-closed:
 			return
 		case <-p.ctx.Done():
-			c.Close()
+			_ = c.Close()
 			<-closed
 			return
 		case <-answered:
@@ -226,7 +226,7 @@ func (p *Pool) keepAlive(c *ssh.Client) {
 		case <-tick.C:
 			if asked {
 				if missed++; missed >= 3 {
-					c.Close()
+					_ = c.Close()
 				}
 				continue
 			}

@@ -36,11 +36,10 @@ type machine struct {
 	wg     sync.WaitGroup
 	client ssh.PublicKey // who may log in
 
-	dials   atomic.Int64 // connections accepted
-	authed  atomic.Int64 // handshakes completed
-	mu      sync.Mutex
-	conns   map[net.Conn]bool
-	closing bool
+	dials  atomic.Int64 // connections accepted
+	authed atomic.Int64 // handshakes completed
+	mu     sync.Mutex
+	conns  map[net.Conn]bool
 }
 
 var fakes = []string{
@@ -310,7 +309,8 @@ func up(t *testing.T, change func(*Options)) (*machine, *Pool, remote.Host) {
 
 func newPool(t *testing.T, client ssh.Signer, change func(*Options)) *Pool {
 	t.Helper()
-	o := Options{Signers: []ssh.Signer{client}, start: "agent"}
+	// Patient, for computers that are busy with other things.
+	o := Options{Signers: []ssh.Signer{client}, ConnectTimeout: time.Minute, start: "agent"}
 	if change != nil {
 		change(&o)
 	}
@@ -325,7 +325,7 @@ func newPool(t *testing.T, client ssh.Signer, change func(*Options)) *Pool {
 
 func ctxOf(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -247,8 +247,7 @@ func (h *host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	conn, err := l.client.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		var refused *ssh.OpenChannelError
-		if errors.As(err, &refused) {
+		if _, ok := errors.AsType[*ssh.OpenChannelError](err); ok {
 			return nil, &remote.HostError{Host: h.Name(), Op: "dial " + addr, Err: err, Again: true}
 		}
 		return nil, h.hostError("dial "+addr, err)

@@ -53,10 +53,10 @@ func (p *Pool) install(ctx context.Context, h *host, hostKeyPEM []byte, id remot
 	}
 	if !t.showed(final) {
 		if err := giveKey(ctx, l, final, hostKeyPEM); err != nil {
-			l.client.Close()
+			_ = l.client.Close()
 			return none, fmt.Errorf("installing the final host key: %w", err)
 		}
-		l.client.Close()
+		_ = l.client.Close()
 		if l, err = p.lastContact(ctx, &c); err != nil {
 			return none, fmt.Errorf("after the final host key was installed: %w", err)
 		}

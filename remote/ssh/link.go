@@ -33,14 +33,14 @@ func (p *Pool) connect(ctx context.Context, c *remote.Contact, t *trust, timeout
 	}
 	l := &link{client: client, agent: newAgent()}
 	if err := p.startAgent(ctx, l, p.user(c)); err != nil {
-		client.Close()
+		_ = client.Close()
 		return nil, err
 	}
 	if !p.spawn(func() {
 		p.keepAlive(client)
 		l.agent.fail(errors.New("the SSH connection ended"))
 	}) {
-		client.Close()
+		_ = client.Close()
 		return nil, errClosed
 	}
 	return l, nil
@@ -58,9 +58,9 @@ func (p *Pool) login(ctx context.Context, c *remote.Contact, t *trust, timeout t
 // startAgent runs hk's program in the connection's only session; that keeps hk
 // far from sshd's limit of ten.
 func (p *Pool) startAgent(ctx context.Context, l *link, user string) error {
-	ctx, cancel := context.WithTimeout(ctx, p.o.ConnectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*p.o.ConnectTimeout)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { l.client.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = l.client.Close() })
 	defer stop()
 	s, err := l.client.NewSession()
 	if err != nil {
@@ -100,8 +100,7 @@ func (p *Pool) startAgent(ctx context.Context, l *link, user string) error {
 // sessionEnd words why hk's program is not running.
 func sessionEnd(err error, stderr *lastBytes) error {
 	said := stderr.String()
-	var exit *ssh.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*ssh.ExitError](err); ok {
 		if exit.ExitStatus() == 127 || strings.Contains(said, "python3: not found") ||
 			strings.Contains(said, "No such file or directory") {
 			return fmt.Errorf("%w: the host has no python3 (apt-get install python3-minimal): %s", errProgram, said)

@@ -29,8 +29,8 @@ type Options struct {
 	Generation func() uint64
 	// Log gets a line about connections made, lost and retried; may be nil.
 	Log func(host, line string)
-	// ConnectTimeout bounds the TCP connect, the handshake and the start of
-	// hk's program, each; 0 means 10 s.
+	// ConnectTimeout bounds the TCP connect, and twice as long bounds the
+	// handshake and the start of hk's program, each; 0 means 10 s.
 	ConnectTimeout time.Duration
 	// KeepAlive is the time between two signs of life; 0 means 15 s. A
 	// connection that misses three of them is closed.

@@ -31,7 +31,7 @@ func (t *tunnel) set(timer **time.Timer, at time.Time) {
 		t.mu.Lock()
 		t.late = true
 		t.mu.Unlock()
-		t.Conn.Close()
+		_ = t.Conn.Close()
 	})
 }
 

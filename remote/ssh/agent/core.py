@@ -144,8 +144,9 @@ def temp_name(real):
     return os.path.join(head, ".%s.hk-%d-%d" % (base[:200], os.getpid(), n))
 
 
-def put(path, data, mode=0o600, durable=True):
-    """Replaces a file atomically."""
+def put(path, data, mode=0o600, durable=True, parent=True):
+    """Replaces a file atomically. With parent=False the caller makes the new
+    name durable, once for many files of one directory."""
     real = P(path)
     tmp = temp_name(real)
     fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -160,7 +161,7 @@ def put(path, data, mode=0o600, durable=True):
     except BaseException:
         unlink(tmp)
         raise
-    if durable:
+    if durable and parent:
         sync_dir(os.path.dirname(real))
 
 

@@ -40,6 +40,6 @@ def op_journal(q, job):
             if data is None:
                 unlink(P(path))
             else:
-                put(path, unb64(data), 0o600)
+                put(path, unb64(data), 0o600, parent=False)
         sync_dir(P(JOURNAL))
     return {}
