@@ -253,7 +253,7 @@ func TestApplySystem(t *testing.T) {
 
 func TestApplyUnits(t *testing.T) {
 	m, _, h := up(t, nil)
-	m.setUnit("hkd.service", map[string]any{"helper": []string{"/etc/hkd.conf", "/usr/bin/hkd"}})
+	m.setUnit("hkd.service", fakeUnit{Helper: []string{"/etc/hkd.conf", "/usr/bin/hkd"}})
 	state := func(conf, program string) remote.HostState {
 		return remote.HostState{
 			Files: []remote.File{
@@ -328,11 +328,11 @@ func TestApplyUnitAdopted(t *testing.T) {
 		Units: []remote.Unit{{Name: "x.service", Enabled: true, Active: true, Files: []string{"/etc/x.conf"}}},
 	}
 	apply(t, h, remote.HostState{Files: s.Files})
-	m.setUnit("x.service", map[string]any{"active": "active", "enabled": "enabled", "invocation": "boot", "since": int64(1) << 60})
+	m.setUnit("x.service", fakeUnit{Active: "active", Enabled: "enabled", Invocation: "boot", Since: int64(1) << 60})
 	if a := apply(t, h, s); len(a.Restarted) != 0 {
 		t.Errorf("restarted %v", a.Restarted)
 	}
-	m.setUnit("x.service", map[string]any{"active": "active", "enabled": "enabled", "invocation": "again", "since": 1})
+	m.setUnit("x.service", fakeUnit{Active: "active", Enabled: "enabled", Invocation: "again", Since: 1})
 	if a := apply(t, h, s); len(a.Restarted) != 1 {
 		t.Error("started before its files were written, and not restarted")
 	}
@@ -340,7 +340,7 @@ func TestApplyUnitAdopted(t *testing.T) {
 
 func TestApplyUnitFails(t *testing.T) {
 	m, _, h := up(t, nil)
-	m.setUnit("bad.service", map[string]any{"fails": true})
+	m.setUnit("bad.service", fakeUnit{Fails: true})
 	a, err := h.Apply(ctxOf(t), remote.HostState{
 		Files: []remote.File{{Path: "/etc/x", Content: []byte("x")}},
 		Units: []remote.Unit{{Name: "bad.service", Enabled: true, Active: true}},

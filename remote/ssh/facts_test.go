@@ -21,7 +21,7 @@ func TestFacts(t *testing.T) {
 	m.write("/proc/sys/net/ipv4/ip_local_port_range", "1024\t65000\n")
 	m.write("/etc/hk/host.json", `{"uid":"u","cluster":"demo","host":"master-1","index":1,"installation":"i","generation":3,"lease":7}`)
 	m.write("/var/lib/hk/journal/etcd-setup=2Ecerts=2Fmaster-1", "entry")
-	m.setUnit("x.service", map[string]any{"active": "active", "enabled": "enabled", "invocation": "inv"})
+	m.setUnit("x.service", fakeUnit{Active: "active", Enabled: "enabled", Invocation: "inv"})
 	if err := os.MkdirAll(filepath.Join(m.root, "sys/module/br_netfilter"), 0o755); err != nil {
 		t.Fatal(err)
 	}

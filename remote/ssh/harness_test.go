@@ -18,13 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/crypto/ssh"
 
 	"hk/remote"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // machine is a host made of a directory, an SSH server in this process and the
 // real program of hk run by the local Python.
@@ -40,10 +37,6 @@ type machine struct {
 	authed atomic.Int64 // handshakes completed
 	mu     sync.Mutex
 	conns  map[net.Conn]bool
-}
-
-var fakes = []string{
-	"systemctl", "systemd-run", "journalctl", "sshd", "dpkg-query", "apt-get", "ip", "wg", "modprobe", "ctr", "crictl",
 }
 
 func newKey(t *testing.T) (ssh.Signer, []byte) {
@@ -72,12 +65,12 @@ func newMachine(t *testing.T, hostKey []byte, client ssh.Signer) *machine {
 		t.Skip("needs /usr/bin/python3, as every host does")
 	}
 	m := &machine{t: t, root: t.TempDir(), bin: t.TempDir(), client: client.PublicKey(), conns: map[net.Conn]bool{}}
-	fake, err := filepath.Abs("testdata/bin/fake")
+	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range fakes {
-		if err := os.Symlink(fake, filepath.Join(m.bin, f)); err != nil {
+	for f := range fakes {
+		if err := os.Symlink(self, filepath.Join(m.bin, f)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,15 +110,15 @@ func (m *machine) read(path string) string {
 }
 
 // setUnit puts a unit into the fake systemd.
-func (m *machine) setUnit(name string, state map[string]any) {
+func (m *machine) setUnit(name string, u fakeUnit) {
 	m.t.Helper()
-	units := map[string]any{}
+	units := map[string]fakeUnit{}
 	if b, err := os.ReadFile(filepath.Join(m.root, "fake/units.json")); err == nil {
 		if err := json.Unmarshal(b, &units); err != nil {
 			m.t.Fatal(err)
 		}
 	}
-	units[name] = state
+	units[name] = u
 	b, err := json.Marshal(units)
 	if err != nil {
 		m.t.Fatal(err)
