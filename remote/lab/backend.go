@@ -290,7 +290,7 @@ func (b *backend) startBalancer(ctx context.Context, ns, dir string) error {
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = logf, logf
 	// Small: it holds sockets, not data.
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT=32MiB")
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT=64MiB")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := fabric.Do(ns, cmd.Start); err != nil {
 		return fmt.Errorf("starting load balancer: %w", err)

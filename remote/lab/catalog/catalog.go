@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
@@ -103,7 +104,11 @@ func sizes() []size {
 const tebibyte = 1 << 40
 
 // ServerTypes returns all server types.
-func ServerTypes() []schema.ServerType {
+func ServerTypes() []schema.ServerType { return serverTypes() }
+
+var serverTypes = sync.OnceValue(buildServerTypes)
+
+func buildServerTypes() []schema.ServerType {
 	var out []schema.ServerType
 	for _, s := range sizes() {
 		t := schema.ServerType{
@@ -142,7 +147,11 @@ func ServerType(id int64, name string) (schema.ServerType, bool) {
 }
 
 // LoadBalancerTypes returns all load balancer types.
-func LoadBalancerTypes() []schema.LoadBalancerType {
+func LoadBalancerTypes() []schema.LoadBalancerType { return loadBalancerTypes() }
+
+var loadBalancerTypes = sync.OnceValue(buildLoadBalancerTypes)
+
+func buildLoadBalancerTypes() []schema.LoadBalancerType {
 	var out []schema.LoadBalancerType
 	for i, s := range []struct {
 		name                    string
@@ -182,7 +191,11 @@ func LoadBalancerType(id int64, name string) (schema.LoadBalancerType, bool) {
 }
 
 // Pricing returns the price list.
-func Pricing() schema.Pricing {
+func Pricing() schema.Pricing { return pricing() }
+
+var pricing = sync.OnceValue(buildPricing)
+
+func buildPricing() schema.Pricing {
 	p := schema.Pricing{
 		Currency: Currency, VATRate: VATRate,
 		Image:        schema.PricingImage{PricePerGBMonth: price("0.0143")},
@@ -226,7 +239,11 @@ const (
 const SnapshotLabel = "name"
 
 // Images returns the lab's images. A snapshot has no name, as on the real cloud.
-func Images() []schema.Image {
+func Images() []schema.Image { return images() }
+
+var images = sync.OnceValue(buildImages)
+
+func buildImages() []schema.Image {
 	at := func(s string) *time.Time { t, _ := time.Parse(time.DateOnly, s); return &t }
 	str := func(s string) *string { return &s }
 	size := float32(1.1)

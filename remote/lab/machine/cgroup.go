@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -21,10 +22,13 @@ type hierarchy struct {
 	v2          bool
 }
 
-// hierarchies lists all mounted ones. With version 1 a machine must be in its own
+// hierarchies lists all mounted ones, the one nothing is ever moved out of first. With version 1 a machine must be in its own
 // group in every one of them: the kernel shows a group namespace only what is
 // below the group a process was in when the namespace was made.
-func hierarchies() ([]hierarchy, error) {
+// They are looked up once: they do not change while a computer runs.
+var hierarchies = sync.OnceValues(mountedHierarchies)
+
+func mountedHierarchies() ([]hierarchy, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
 		return nil, err
@@ -174,11 +178,15 @@ func (h hierarchy) limit(dir string, l limits) error {
 	return nil
 }
 
-// groupPids lists every process in rel or below, in any hierarchy.
-func groupPids(rel string) ([]int, error) {
+// groupPids lists every process in rel or below: in any hierarchy if all is set, else
+// in the first.
+func groupPids(rel string, all bool) ([]int, error) {
 	hs, err := hierarchies()
 	if err != nil {
 		return nil, err
+	}
+	if !all {
+		hs = hs[:1]
 	}
 	seen := map[int]bool{}
 	for _, h := range hs {

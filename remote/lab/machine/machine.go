@@ -165,7 +165,7 @@ func (h *Host) Start(ctx context.Context, s Spec) error {
 // started waits until the machine's own process 1 is there.
 func (h *Host) started(ctx context.Context, id int64, pid int) error {
 	for deadline := time.Now().Add(30 * time.Second); ; {
-		if pids, err := groupPids(h.group(id)); err == nil {
+		if pids, err := groupPids(h.group(id), false); err == nil {
 			if _, ok := initPid(pids); ok {
 				h.watch(id) //nolint:contextcheck // it watches as long as this process lives
 				return nil
@@ -177,7 +177,7 @@ func (h *Host) started(ctx context.Context, id int64, pid int) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
@@ -276,7 +276,7 @@ func (h *Host) Shutdown(id int64) error { return h.signal(id, sigPowerOff) }
 func (h *Host) Reboot(id int64) error { return h.signal(id, sigReboot) }
 
 func (h *Host) signal(id int64, sig int) error {
-	pids, err := groupPids(h.group(id))
+	pids, err := groupPids(h.group(id), false)
 	if err != nil {
 		return err
 	}

@@ -92,12 +92,12 @@ func waitGone(ctx context.Context, pid int) error {
 // which all processes of its namespace go, before the supervisor could see a
 // reboot in it.
 func (h *Host) kill(ctx context.Context, id int64) error {
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	if pid, ok := h.supervisor(id); ok {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
 	for {
-		pids, err := groupPids(h.group(id))
+		pids, err := groupPids(h.group(id), true)
 		if err != nil {
 			return err
 		}
