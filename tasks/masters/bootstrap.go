@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,11 +26,13 @@ const tokenLife = "15m0s"
 
 type bootstrapIn struct {
 	Masters []string `part:"alloc:masters"`
+	Shared  string   `part:"out:control-plane.shared"`
 }
 
-// bootstrapKind does once for the cluster what no master may do for itself, and
-// then writes down that the cluster lives. On an established cluster it makes
-// nothing: it only sees to it that a master added later carries the mark.
+// bootstrapKind does for the cluster what no master may do for itself, and then
+// writes down that the cluster lives. On an established cluster nothing is made
+// anew: what masters share is uploaded again if it changed, and a master added
+// later gets the mark.
 func bootstrapKind() tasks.Kind {
 	return tasks.Define(graph.Kind{
 		Phase: Phase, Part: "bootstrap", Scope: graph.OnCluster, Recipe: 1, Once: true,
@@ -43,6 +46,9 @@ func bootstrapKind() tasks.Kind {
 			var in bootstrapIn
 			for _, m := range v.Masters() {
 				in.Masters = append(in.Masters, m.Name)
+				if o, ok := v.OutOf(ControlPlaneKind, m.Name); ok {
+					in.Shared = o["shared"]
+				}
 			}
 			return in, nil
 		},
@@ -58,32 +64,57 @@ func bootstrapKind() tasks.Kind {
 const watchBorn = "cloud:" + Born
 
 func runBootstrap(ctx context.Context, in bootstrapIn, e *tasks.Env) error {
-	if !e.Established {
-		if err := onceOnly(ctx, in.Masters[0], e); err != nil {
-			return err
-		}
+	h, text, err := anyMaster(ctx, in.Masters, e)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !e.Established:
+		err = onceOnly(ctx, h, text, e)
+	case uploaded(ctx, e) != in.Shared:
+		err = uploadAgain(ctx, h, text, e)
+	}
+	if err != nil {
+		return err
+	}
+	if err := noteUploaded(ctx, in.Shared, e); err != nil {
+		return err
 	}
 	return tasks.MarkServers(ctx, e, in.Masters, remote.LabelBorn, Born)
 }
 
-// onceArgv runs exactly the three once-only phases, in one process.
-func onceArgv() []string {
-	return []string{
-		host.BinDir + "/kubeadm", "init", "--config", onceFile, "--skip-token-print",
-		"--skip-phases=preflight,certs,kubeconfig,etcd,control-plane,kubelet-start,wait-control-plane," +
-			"upload-certs,mark-control-plane,kubelet-finalize,show-join-command",
+// anyMaster is the first master that answers, with its kubeadm.yaml.
+func anyMaster(ctx context.Context, masters []string, e *tasks.Env) (remote.Host, []byte, error) {
+	var errs error
+	for _, m := range masters {
+		h, err := e.HostOf(m)
+		if err == nil {
+			var text []byte
+			if text, err = h.Get(ctx, kubenode.KubeadmConfig); err == nil {
+				return h, text, nil
+			}
+		}
+		errs = errors.Join(errs, err)
 	}
+	return nil, nil, errs
 }
 
-func onceOnly(ctx context.Context, master string, e *tasks.Env) error {
-	h, err := e.HostOf(master)
-	if err != nil {
-		return err
-	}
-	text, err := h.Get(ctx, kubenode.KubeadmConfig)
-	if err != nil {
-		return err
-	}
+// Phases of kubeadm init that masters run for themselves, and those that make
+// the once-only rules and token for joining.
+const (
+	ownPhases = "preflight,certs,kubeconfig,etcd,control-plane,kubelet-start,wait-control-plane," +
+		"upload-certs,mark-control-plane,kubelet-finalize,show-join-command"
+	joinPhases = "bootstrap-token"
+)
+
+// onceArgv runs exactly the once-only phases, in one process.
+func onceArgv(skip string) []string {
+	return []string{host.BinDir + "/kubeadm", "init", "--config", onceFile, "--skip-token-print", "--skip-phases=" + skip}
+}
+
+// onceOnly uploads the configuration, makes the rules for joining, and applies
+// CoreDNS and kube-proxy.
+func onceOnly(ctx context.Context, h remote.Host, text []byte, e *tasks.Env) error {
 	token, err := drawToken(e.UID)
 	if err != nil {
 		return err
@@ -94,17 +125,75 @@ func onceOnly(ctx context.Context, master string, e *tasks.Env) error {
 	if err != nil {
 		return err
 	}
-	if _, err = h.Apply(ctx, remote.HostState{Files: []remote.File{{Path: onceFile, Mode: 0o600, Secret: true, Content: text}}}); err != nil {
+	err = runOnce(ctx, h, text, onceArgv(ownPhases), e)
+	forgetToken(ctx, e)
+	return err
+}
+
+// uploadAgain makes an established cluster's own copy of its configuration, and
+// the two addons made from it, what the masters' is.
+func uploadAgain(ctx context.Context, h remote.Host, text []byte, e *tasks.Env) error {
+	return runOnce(ctx, h, text, onceArgv(ownPhases+","+joinPhases), e)
+}
+
+// runOnce runs kubeadm on a master as a job of this cluster task. Its name is
+// the same for every attempt, so that one still running is found.
+func runOnce(ctx context.Context, h remote.Host, text []byte, argv []string, e *tasks.Env) error {
+	_, err := h.Apply(ctx, remote.HostState{Files: []remote.File{{Path: onceFile, Mode: 0o600, Secret: true, Content: text}}})
+	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256([]byte(e.UID + " " + e.Task))
+	sum := sha256.Sum256([]byte(strings.Join(append([]string{e.UID, e.Task}, argv...), " ")))
 	r, err := h.Run(ctx, remote.Job{
-		Unit: "hk-" + hex.EncodeToString(sum[:])[:20], Task: e.Task, Argv: onceArgv(), Timeout: 5 * time.Minute, Log: e.Log,
+		Unit: "hk-" + hex.EncodeToString(sum[:])[:20], Task: e.Task, Argv: argv, Timeout: 5 * time.Minute, Log: e.Log,
 	})
 	if err == nil {
-		err = kubenode.JobError(master, "kubeadm init (once-only phases)", r)
+		err = kubenode.JobError(h.Name(), "kubeadm init (once-only phases)", r)
 	}
-	return errors.Join(err, forgetToken(ctx, h, e))
+	rmCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+	defer cancel()
+	_, rmErr := h.Apply(rmCtx, remote.HostState{Files: []remote.File{{Path: onceFile, Absent: true}}})
+	return errors.Join(err, rmErr)
+}
+
+// uploadedRef is where the cluster itself keeps which configuration was
+// uploaded last.
+func uploadedRef() remote.ObjectRef {
+	return remote.ObjectRef{Version: "v1", Resource: "configmaps", Namespace: "kube-system", Name: "hk-kubeadm"}
+}
+
+// uploaded is the digest of what was uploaded last; "" if that is not known:
+// uploading it again does no harm.
+func uploaded(ctx context.Context, e *tasks.Env) string {
+	k, err := e.Kube()
+	if err != nil {
+		return ""
+	}
+	b, err := k.Get(ctx, uploadedRef())
+	if err != nil {
+		return ""
+	}
+	var o struct {
+		Data struct {
+			Shared string `json:"shared"`
+		} `json:"data"`
+	}
+	if json.Unmarshal(b, &o) != nil {
+		return ""
+	}
+	return o.Data.Shared
+}
+
+func noteUploaded(ctx context.Context, shared string, e *tasks.Env) error {
+	return tasks.Poll(ctx, time.Minute, "noting which configuration the cluster has", func(ctx context.Context) error {
+		k, err := e.Kube()
+		if err != nil {
+			return err
+		}
+		ref := uploadedRef()
+		return k.Apply(ctx, fmt.Appendf(nil, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n  namespace: %s\ndata:\n  shared: %q\n",
+			ref.Name, ref.Namespace, shared))
+	})
 }
 
 // tokenID is the same for every attempt, so that a later one overwrites what an
@@ -122,20 +211,20 @@ func drawToken(uid string) (string, error) {
 	return tokenID(uid) + "." + hex.EncodeToString(b), nil
 }
 
-// forgetToken removes the token from the host and from the cluster. Should the
-// API not answer just now, it ends by itself.
-func forgetToken(ctx context.Context, h remote.Host, e *tasks.Env) error {
+// forgetToken removes the token from the cluster. Should the API not answer just
+// now, it ends by itself.
+func forgetToken(ctx context.Context, e *tasks.Env) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
 	defer cancel()
-	if k, err := e.Kube(); err != nil {
-		e.Log("the bootstrap token ends by itself in 15 minutes: " + err.Error())
-	} else if err := k.Delete(ctx, remote.ObjectRef{
-		Version: "v1", Resource: "secrets", Namespace: "kube-system", Name: "bootstrap-token-" + tokenID(e.UID),
-	}); err != nil && !errors.Is(err, remote.ErrNotFound) {
+	k, err := e.Kube()
+	if err == nil {
+		err = k.Delete(ctx, remote.ObjectRef{
+			Version: "v1", Resource: "secrets", Namespace: "kube-system", Name: "bootstrap-token-" + tokenID(e.UID),
+		})
+	}
+	if err != nil && !errors.Is(err, remote.ErrNotFound) {
 		e.Log("the bootstrap token ends by itself in 15 minutes: " + err.Error())
 	}
-	_, err := h.Apply(ctx, remote.HostState{Files: []remote.File{{Path: onceFile, Absent: true}}})
-	return err
 }
 
 // onceObjects are what the once-only phases leave that nodes cannot join

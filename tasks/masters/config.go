@@ -1,10 +1,10 @@
 package masters
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"io/fs"
 
 	"hk/cache/fp"
 	"hk/graph"
@@ -41,18 +41,28 @@ func configKind() tasks.Kind {
 	}, tasks.Def[configIn]{
 		Inputs:   configInputs,
 		Declared: configState,
-		Verify: func(_ context.Context, in configIn, _ *tasks.Env) (fp.Output, error) {
-			out := fp.Output{}
-			st := configState(in)
-			for i := range st.Files {
-				if f := &st.Files[i]; f.Mode&fs.ModeDir == 0 {
-					sum := sha256.Sum256(f.Content)
-					out[f.Path] = hex.EncodeToString(sum[:16])
-				}
-			}
-			return out, nil
-		},
+		Verify:   verifyConfig,
 	})
+}
+
+// verifyConfig hands over digests, apart for what all masters share: what the
+// cluster keeps a copy of, and what is this master's own.
+func verifyConfig(_ context.Context, in configIn, _ *tasks.Env) (fp.Output, error) {
+	text, err := in.kubeadmYAML()
+	if err != nil {
+		return nil, err
+	}
+	dropIn, err := in.kubelet().Render()
+	if err != nil {
+		return nil, err
+	}
+	own, shared, _ := bytes.Cut(text, []byte(separator))
+	return fp.Output{"own": short(own), "shared": short(shared), "kubelet": short(dropIn)}, nil
+}
+
+func short(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:16])
 }
 
 func configInputs(v *tasks.View) (configIn, error) {

@@ -45,6 +45,7 @@ type controlPlaneIn struct {
 	CgroupV1   bool   `part:"out:ssh.cgroup"`
 	Restricted bool   `part:"out:ssh.restricted"`
 	Kubelet    string `part:"out:kubelet.kubelet"`
+	Shared     string `part:"out:config.shared"`
 }
 
 // controlPlaneKind makes the master's control plane and keeps its kubelet
@@ -67,7 +68,7 @@ func controlPlaneKind() tasks.Kind {
 				Cluster: v.Spec.Name, Host: v.Host.Name, Node: v.Host.Node, MeshIP: v.Host.MeshIP,
 				ProviderID: kubenode.ProviderID(v.Out(kubenode.ServerKind)["id"]),
 				CgroupV1:   !kubenode.CgroupV2(ssh), Restricted: kubenode.Restricted(ssh),
-				Kubelet: v.Out(kubenode.KubeletKind)["kubelet"],
+				Kubelet: v.Out(kubenode.KubeletKind)["kubelet"], Shared: v.Out(ConfigKind)["shared"],
 			}, nil
 		},
 		Declared: func(controlPlaneIn) remote.HostState { return controlPlaneState() },
@@ -279,5 +280,5 @@ func verifyControlPlane(ctx context.Context, in controlPlaneIn, e *tasks.Env) (f
 	if err != nil {
 		return nil, err
 	}
-	return nil, kubenode.Registered(ctx, e, in.Node, in.ProviderID)
+	return fp.Output{"shared": in.Shared}, kubenode.Registered(ctx, e, in.Node, in.ProviderID)
 }

@@ -422,7 +422,7 @@ func TestBootstrapMarksAndForgetsItsToken(t *testing.T) {
 		}
 		return &remote.JobResult{}, nil
 	}
-	in := bootstrapIn{Masters: []string{"master-1"}}
+	in := bootstrapIn{Masters: []string{"master-1"}, Shared: "first"}
 	if err := runBootstrap(t.Context(), in, e); err != nil {
 		t.Fatal(err)
 	}
@@ -443,6 +443,22 @@ func TestBootstrapMarksAndForgetsItsToken(t *testing.T) {
 	}
 	if calls := h.Called("job"); len(calls) > 0 {
 		t.Errorf("bootstrapped an established cluster: %v", calls)
+	}
+
+	h.OnJob = func(j remote.Job) (*remote.JobResult, error) {
+		if skip := j.Argv[len(j.Argv)-1]; !strings.Contains(skip, "bootstrap-token") || strings.Contains(skip, "addon") || strings.Contains(skip, "upload-config") {
+			t.Errorf("a changed configuration runs with %s", skip)
+		}
+		return &remote.JobResult{}, nil
+	}
+	in.Shared = "second"
+	for _, want := range []int{1, 0} {
+		if err := runBootstrap(t.Context(), in, e); err != nil {
+			t.Fatal(err)
+		}
+		if calls := h.Called("job"); len(calls) != want {
+			t.Errorf("a changed configuration ran %v, want %d", calls, want)
+		}
 	}
 }
 

@@ -2,9 +2,13 @@ package fake
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
 
 	"hk/remote"
 )
@@ -87,8 +91,8 @@ func (e *Etcd) Close() error { return nil }
 type Kube struct {
 	remote.Kube
 	NodeMap map[string]*remote.Node
-	Objects map[string]bool // NAMESPACE/RESOURCE/NAME
-	NotUp   map[string]bool // by via
+	Objects map[string][]byte // NAMESPACE/RESOURCE/NAME -> JSON
+	NotUp   map[string]bool   // by via
 	Calls   []string
 }
 
@@ -145,10 +149,30 @@ func (k *Kube) DeleteNode(_ context.Context, name string) error {
 
 // Get implements remote.Kube.
 func (k *Kube) Get(_ context.Context, r remote.ObjectRef) ([]byte, error) {
-	if k.Objects[r.Namespace+"/"+r.Resource+"/"+r.Name] {
-		return []byte("{}"), nil
+	if b, ok := k.Objects[r.Namespace+"/"+r.Resource+"/"+r.Name]; ok {
+		return b, nil
 	}
 	return nil, fmt.Errorf("%s/%s: %w", r.Resource, r.Name, remote.ErrNotFound)
+}
+
+// Apply implements remote.Kube.
+func (k *Kube) Apply(_ context.Context, manifest []byte) error {
+	var o struct {
+		Kind     string
+		Metadata struct{ Name, Namespace string }
+	}
+	b, err := yaml.YAMLToJSON(manifest)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, &o); err != nil {
+		return err
+	}
+	if k.Objects == nil {
+		k.Objects = map[string][]byte{}
+	}
+	k.Objects[o.Metadata.Namespace+"/"+strings.ToLower(o.Kind)+"s/"+o.Metadata.Name] = b
+	return nil
 }
 
 // Delete implements remote.Kube.
