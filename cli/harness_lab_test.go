@@ -79,7 +79,7 @@ func (r *rig) end() {
 		}
 	}
 	r.hk("destroy", r.name, "--confirm", r.name)
-	if got := r.hk("lab", "down", r.lab); got.code != 0 {
+	if got := r.hk("lab", "down", r.lab, "--confirm", r.lab); got.code != 0 {
 		r.t.Errorf("lab down: exit %d: %s", got.code, got.stderr)
 	}
 	r.nothingLeft()
