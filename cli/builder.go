@@ -155,7 +155,7 @@ func (b *builder) plan(ctx context.Context, found *cluster.Found) (*run.Plan, er
 	if err != nil {
 		return nil, err
 	}
-	o := b.wish.options(ctx, b.site, b.sel)
+	o := b.wish.options(b.site, b.sel)
 	o.Work = work
 	return run.MakePlan(ctx, o)
 }
@@ -364,7 +364,7 @@ func (b *builder) begin() {
 // write takes the locks, looks and decides again under them, and runs.
 func (b *builder) write(ctx context.Context, d *discovery) (err error) {
 	s := b.site
-	if _, err := b.a.writableHome(); err != nil {
+	if err := b.a.writableHome(); err != nil {
 		return err
 	}
 	lock, err := cache.TakeLock(filepath.Join(b.home, "locks", b.name+".lock"), b.holder())
@@ -410,7 +410,7 @@ func (b *builder) runTasks(w *cluster.Written) error {
 		return err
 	}
 	b.oldSets = setsOf(recs, s.graph)
-	o := b.wish.options(ctx, s, b.sel)
+	o := b.wish.options(s, b.sel)
 	o.Work, o.Clock = work, clock{}
 	o.Sink = &sink{view: b.view, started: &b.started}
 	o.Jobs, o.FailFast = b.jobs(), b.c.Bool("fail-fast")
@@ -590,12 +590,12 @@ func (b *builder) verdict(ctx context.Context, sum *run.Summary, bugs []error) e
 	case sum.OK():
 		return nil
 	}
-	return causes(sum, b.name)
+	return causes(sum)
 }
 
 // causes is the error of a build with failed tasks: root causes first, what
 // they block as a count.
-func causes(sum *run.Summary, name string) error {
+func causes(sum *run.Summary) error {
 	e := &buildError{class: classState}
 	for i, c := range sum.Causes {
 		if i == 0 {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"slices"
 
 	ucli "github.com/urfave/cli/v2"
@@ -163,7 +162,7 @@ func (w *wish) checkKept(s *site, sel graph.Selection) error {
 }
 
 // options are the engine's options of this wish, without a world.
-func (w *wish) options(ctx context.Context, s *site, sel graph.Selection) run.Options {
+func (w *wish) options(s *site, sel graph.Selection) run.Options {
 	return run.Options{
 		Graph: s.graph, Selection: sel, Recorder: s.reader, RunID: s.runID, Generation: s.sess.Generation(),
 		Now: s.a.now(), Verify: w.verify, Force: w.force, Only: w.only, Keep: w.keep,

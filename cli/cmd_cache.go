@@ -37,7 +37,7 @@ func (a *app) namesByUID(c *ucli.Context) map[string]string {
 	if err != nil {
 		return out
 	}
-	st := a.unitStore(c, home)
+	st := a.unitStore(c, home, "")
 	names, err := st.List()
 	if err != nil {
 		return out // the names are for people only
@@ -186,7 +186,7 @@ func (a *app) cmdCacheRebuild() *ucli.Command {
 			"is stale, and the next build runs it.",
 		UsageText: "hk cache rebuild demo", Flags: clusterFlags(),
 		Action: func(c *ucli.Context) error {
-			return a.onCluster(c, 1, siteOptions{write: true}, func(s *site, f form, _ []string) error { return a.cacheRebuild(c, s, f) })
+			return a.onCluster(c, siteOptions{write: true}, func(s *site, f form) error { return a.cacheRebuild(c, s, f) })
 		},
 	}
 }
@@ -195,7 +195,7 @@ func (a *app) cacheRebuild(c *ucli.Context, s *site, f form) (err error) {
 	if _, err := s.unit(); err != nil {
 		return err
 	}
-	if _, err := a.writableHome(); err != nil {
+	if err := a.writableHome(); err != nil {
 		return err
 	}
 	if err := s.prepareRecords(); err != nil {

@@ -23,7 +23,7 @@ func (a *app) cmdCertsCheck() *ucli.Command {
 			"authority on each master, in the unit and as served. Exit code 1 if something is to be seen to.",
 		UsageText: "hk certs check demo\nhk certs check demo -o json", Flags: clusterFlags(),
 		Action: func(c *ucli.Context) error {
-			return a.onCluster(c, 1, siteOptions{}, func(s *site, f form, _ []string) error {
+			return a.onCluster(c, siteOptions{}, func(s *site, f form) error {
 				r, err := s.sess.CheckCerts(c.Context)
 				if err != nil {
 					return err

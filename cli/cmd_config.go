@@ -63,7 +63,7 @@ func (a *app) openConfig(c *ucli.Context, word string, file bool) (*site, error)
 	if err != nil {
 		return nil, err
 	}
-	s := &site{a: a, name: name, home: home, units: a.unitStore(c, home)}
+	s := &site{a: a, name: name, home: home, units: a.unitStore(c, home, name)}
 	return s, s.chooseConfig(c, siteOptions{file: file})
 }
 

@@ -21,7 +21,7 @@ func (a *app) cmdDestroy() *ucli.Command {
 		UsageText: "hk destroy demo\nhk destroy demo --confirm demo",
 		Flags:     clusterFlags(confirmFlag(), boolFlag("dry-run", "show the list, delete nothing")),
 		Action: func(c *ucli.Context) error {
-			return a.onCluster(c, 1, siteOptions{write: true}, func(s *site, f form, _ []string) error { return a.destroy(c, s, f) })
+			return a.onCluster(c, siteOptions{write: true}, func(s *site, f form) error { return a.destroy(c, s, f) })
 		},
 	}
 }
@@ -123,7 +123,7 @@ func (a *app) cmdUnlock() *ucli.Command {
 			"sure that the other hk is dead: two at work on one cluster get in each other's way.",
 		UsageText: "hk unlock demo --yes", Flags: clusterFlags(yesFlag()),
 		Action: func(c *ucli.Context) error {
-			return a.onCluster(c, 1, siteOptions{}, func(s *site, f form, _ []string) error { return a.unlock(c, s, f) })
+			return a.onCluster(c, siteOptions{}, func(s *site, f form) error { return a.unlock(c, s, f) })
 		},
 	}
 }

@@ -24,7 +24,7 @@ func (a *app) cmdEtcdMembers() *ucli.Command {
 		Name: "members", Usage: "the members and how they do", ArgsUsage: "CLUSTER",
 		UsageText: "hk etcd members demo\nhk etcd members demo -o json", Flags: clusterFlags(),
 		Action: func(c *ucli.Context) error {
-			return a.onCluster(c, 1, siteOptions{}, func(s *site, f form, _ []string) error {
+			return a.onCluster(c, siteOptions{}, func(s *site, f form) error {
 				if _, err := s.unit(); err != nil {
 					return err
 				}
@@ -82,7 +82,7 @@ func (a *app) cmdSnapshotSave() *ucli.Command {
 			stringFlag("member", "", "`HOST` to take it from (default: a follower)"),
 		),
 		Action: func(c *ucli.Context) error {
-			return a.onCluster(c, 1, siteOptions{}, func(s *site, f form, _ []string) error {
+			return a.onCluster(c, siteOptions{}, func(s *site, f form) error {
 				file := c.String("file")
 				if file == "" {
 					file = s.name + "-etcd-" + a.now().UTC().Format("20060102T150405Z") + ".db"

@@ -18,7 +18,7 @@ func (a *app) cmdKubeconfig() *ucli.Command {
 		UsageText: "hk kubeconfig demo && kubectl get nodes\nhk kubeconfig demo --print >demo.kubeconfig",
 		Flags:     clusterFlags(boolFlag("print", "print the kubeconfig instead")),
 		Action: func(c *ucli.Context) error {
-			return a.onCluster(c, 1, siteOptions{}, func(s *site, f form, _ []string) error { return a.kubeconfig(c, s, f) })
+			return a.onCluster(c, siteOptions{}, func(s *site, f form) error { return a.kubeconfig(c, s, f) })
 		},
 	}
 }

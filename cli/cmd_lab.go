@@ -106,7 +106,7 @@ func leaveKubectl(ctx context.Context, log func(string), to string) error {
 	if same(from, to) {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // a folder for programs, bin
 		return err
 	}
 	p, err := renameio.NewPendingFile(to, renameio.WithPermissions(0o755))

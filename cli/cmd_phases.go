@@ -164,6 +164,8 @@ func viaText(n *graph.Need) string {
 	switch n.Via {
 	case graph.Same:
 		return "on the same host"
+	case graph.ToCluster:
+		return ""
 	case graph.ToRole:
 		return fmt.Sprintf("on %s %ss", quorum, n.Role)
 	case graph.FromAll:

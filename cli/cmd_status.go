@@ -68,7 +68,7 @@ func (a *app) statusAll(c *ucli.Context, f form) error {
 	if err != nil {
 		return err
 	}
-	names, err := a.unitStore(c, home).List()
+	names, err := a.unitStore(c, home, "").List()
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (a *app) cmdWait() *ucli.Command {
 			&ucli.DurationFlag{Name: "timeout", Value: 15 * time.Minute, Usage: "give up after `TIME`"},
 		),
 		Action: func(c *ucli.Context) error {
-			return a.onCluster(c, 1, siteOptions{}, func(s *site, f form, _ []string) error { return a.wait(c, s, f) })
+			return a.onCluster(c, siteOptions{}, func(s *site, f form) error { return a.wait(c, s, f) })
 		},
 	}
 }
@@ -71,8 +71,8 @@ func (a *app) wait(c *ucli.Context, s *site, f form) error {
 		break
 	}
 	took := a.now().Sub(start)
-	if c.Context.Err() != nil {
-		return context.Cause(c.Context)
+	if outer := c.Context; outer.Err() != nil {
+		return context.Cause(outer)
 	}
 	if f == asJSON {
 		var m *string

@@ -124,7 +124,7 @@ func (r *rig) lines(host, loop string) *prober {
 		buf := make([]byte, 256)
 		for {
 			n, err := out.Read(buf)
-			for _, w := range strings.Fields(string(buf[:n])) {
+			for w := range strings.FieldsSeq(string(buf[:n])) {
 				if w == "ok" {
 					p.seen(nil)
 				} else {

@@ -295,7 +295,7 @@ func (r *rig) allReady(n int) func() error {
 	return func() error {
 		a := r.kubectl("get", "nodes", "--no-headers", "--request-timeout=3s")
 		ready := 0
-		for _, l := range strings.Split(a.stdout, "\n") {
+		for l := range strings.SplitSeq(a.stdout, "\n") {
 			if f := strings.Fields(l); len(f) > 1 && f[1] == "Ready" {
 				ready++
 			}

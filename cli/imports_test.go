@@ -30,8 +30,7 @@ func goList(t *testing.T, args ...string) map[string]*listed {
 	cmd.Dir = ".."
 	out, err := cmd.Output()
 	if err != nil {
-		var ee *exec.ExitError
-		if errors.As(err, &ee) {
+		if ee, ok := errors.AsType[*exec.ExitError](err); ok {
 			t.Fatalf("go list: %v: %s", err, ee.Stderr)
 		}
 		t.Skipf("there is no go command to ask: %v", err)
@@ -100,10 +99,10 @@ func TestForbiddenModules(t *testing.T) {
 	for _, bad := range []string{
 		"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/scheme", "k8s.io/kubectl", "sigs.k8s.io/controller-runtime", "helm.sh/helm",
 		"github.com/spf13/cobra", "github.com/spf13/viper", "github.com/stretchr/testify", "github.com/pkg/errors",
-		"gopkg.in/yaml.v3", "github.com/goccy/go-graphviz", "testing", "net/http/pprof",
+		"gopkg.in/yaml.v3", "github.com/goccy/go-graphviz", "net/http/pprof",
 	} {
 		for path := range all {
-			if path == bad || strings.HasPrefix(path, bad+"/") && bad != "testing" {
+			if path == bad || strings.HasPrefix(path, bad+"/") {
 				t.Errorf("bin/hk links %s", path)
 			}
 		}

@@ -11,10 +11,9 @@ import (
 	"hk/tasks/spec"
 )
 
-// onCluster runs a command that is about one existing cluster, which is its
-// first argument.
-func (a *app) onCluster(c *ucli.Context, most int, o siteOptions, do func(s *site, f form, args []string) error) (err error) {
-	args, err := a.wantArgs(1, most)
+// onCluster runs a command that is about one existing cluster, its argument.
+func (a *app) onCluster(c *ucli.Context, o siteOptions, do func(s *site, f form) error) (err error) {
+	args, err := a.wantArgs(1, 1)
 	if err != nil {
 		return err
 	}
@@ -31,7 +30,7 @@ func (a *app) onCluster(c *ucli.Context, most int, o siteOptions, do func(s *sit
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	return do(s, f, args[1:])
+	return do(s, f)
 }
 
 // unit is the credential unit; exit 9 if there is none.

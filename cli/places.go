@@ -33,25 +33,25 @@ func (a *app) home() (string, error) {
 
 // writableHome is home, made if need be and tried: a full or read-only state
 // directory must be told before anything is changed anywhere.
-func (a *app) writableHome() (string, error) {
+func (a *app) writableHome() error {
 	h, err := a.home()
 	if err != nil {
-		return "", err
+		return err
 	}
 	if err := os.MkdirAll(h, 0o700); err != nil {
-		return "", stateError(h, err)
+		return stateError(h, err)
 	}
 	f, err := os.CreateTemp(h, ".probe-*")
 	if err != nil {
-		return "", stateError(h, err)
+		return stateError(h, err)
 	}
 	// A full disk still makes empty files.
 	_, err = f.Write(make([]byte, 64<<10))
 	err = errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
 	if err != nil {
-		return "", stateError(h, err)
+		return stateError(h, err)
 	}
-	return h, nil
+	return nil
 }
 
 func stateError(what string, err error) error {

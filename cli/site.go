@@ -83,7 +83,7 @@ func (a *app) openSite(c *ucli.Context, name string, o siteOptions) (*site, erro
 	if s.home, err = a.home(); err != nil {
 		return nil, err
 	}
-	s.units = a.unitStore(c, s.home)
+	s.units = a.unitStore(c, s.home, name)
 	if err := s.chooseConfig(c, o); err != nil {
 		return nil, err
 	}
@@ -113,8 +113,18 @@ func (a *app) openSite(c *ucli.Context, name string, o siteOptions) (*site, erro
 	return s, nil
 }
 
-// unitStore is where credential units are.
-func (a *app) unitStore(c *ucli.Context, home string) cluster.Store {
+// unitStore is where a cluster's credential unit is: in the directory of
+// --token-dir, else of HK_TOKEN_DIR, if it is there, else in the state
+// directory.
+func (a *app) unitStore(c *ucli.Context, home, name string) cluster.Store {
+	for _, dir := range []string{c.String("token-dir"), a.getenv("HK_TOKEN_DIR")} {
+		if dir == "" || name == "" {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(dir, name, "manifest.json")); err == nil {
+			return cluster.NewDirAt(dir, filepath.Join(home, "destroyed"))
+		}
+	}
 	return cluster.NewDir(home)
 }
 

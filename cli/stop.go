@@ -20,10 +20,9 @@ type stopper struct {
 	cancel context.CancelCauseFunc
 	tell   func(string)
 
-	mu      sync.Mutex
-	stages  chan struct{} // of the build that runs; nil while there is none
-	count   int
-	stopped bool
+	mu     sync.Mutex
+	stages chan struct{} // of the build that runs; nil while there is none
+	count  int
 }
 
 // newStopper watches the signals until done.
@@ -61,7 +60,6 @@ func (s *stopper) signal() {
 		s.tell("interrupted again: running tasks are cancelled (once more to leave at once)")
 		s.stages <- struct{}{}
 	}
-	s.stopped = true
 }
 
 // building is told when tasks begin to run; its channel is the engine's.
@@ -70,11 +68,4 @@ func (s *stopper) building() <-chan struct{} {
 	defer s.mu.Unlock()
 	s.stages = make(chan struct{}, 2)
 	return s.stages
-}
-
-// wasStopped reports whether a signal came.
-func (s *stopper) wasStopped() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stopped
 }

@@ -28,6 +28,7 @@ type screen struct {
 }
 
 func newScreen(t *testing.T, cols, rows int) *screen {
+	t.Helper()
 	return &screen{t: t, cols: cols, rows: rows, lines: []string{""}}
 }
 
@@ -36,12 +37,12 @@ func (s *screen) Size() (int, int) { return s.cols, s.rows }
 func (s *screen) Write(p []byte) (int, error) {
 	s.writes++
 	for r := []rune(string(p)); len(r) > 0; {
-		switch {
-		case r[0] == '\r':
+		switch r[0] {
+		case '\r':
 			s.x = 0
-		case r[0] == '\n':
+		case '\n':
 			s.down()
-		case r[0] == '\x1b':
+		case '\x1b':
 			end := slices.IndexFunc(r[2:], func(c rune) bool { return c >= '@' }) + 2
 			arg := string(r[2:end])
 			switch r[end] {

@@ -83,6 +83,10 @@ func (d *Dir) ID() (string, error) {
 	return "", foreign(path, "its identity cannot be kept")
 }
 
+// NewDirAt keeps units in one directory and retired ones in another, for
+// credentials that are kept apart from the state directory.
+func NewDirAt(units, retired string) *Dir { return &Dir{units: units, retired: retired} }
+
 func (d *Dir) at(what string) error {
 	if d.step == nil {
 		return nil
