@@ -115,19 +115,36 @@ func (b *backend) Start(ctx context.Context, m api.Machine) error {
 	if err != nil {
 		return err
 	}
-	// What the machine changed at its interfaces while it ran goes with the power,
-	// as on real hardware: they are set up anew.
 	if !b.host.Running(m.ID) {
-		if err := b.plug(ctx, m); err != nil {
+		if err := b.replug(ctx, m); err != nil {
 			return err
-		}
-		for _, n := range m.NICs {
-			if err := b.Join(ctx, m.ID, n); err != nil {
-				return err
-			}
 		}
 	}
 	return b.host.Start(ctx, s)
+}
+
+// replug gives the machine a network as after a loss of power: interfaces, rules,
+// routes and settings it made in its namespace while it ran are gone.
+func (b *backend) replug(ctx context.Context, m api.Machine) error {
+	if b.host.Started(m.ID) {
+		for _, n := range m.NICs {
+			if err := b.fabric.Leave(n.Network.ID, m.ID); err != nil {
+				return err
+			}
+		}
+		if err := b.fabric.Detach(m.ID, b.fabric.ServerNS(m.ID)); err != nil {
+			return err
+		}
+	}
+	if err := b.plug(ctx, m); err != nil {
+		return err
+	}
+	for _, n := range m.NICs {
+		if err := b.Join(ctx, m.ID, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Cut implements api.Backend.
@@ -152,12 +169,15 @@ func (b *backend) Remove(ctx context.Context, id int64) error {
 
 // Power implements api.Backend.
 func (b *backend) Power(id int64) api.Power {
-	switch {
-	case b.host.Running(id):
+	if b.host.Running(id) {
 		b.host.Watch(id)
 		return api.PowerOn
-	case b.host.WentOff(id):
+	}
+	switch b.host.End(id) {
+	case machine.WentOff:
 		return api.PowerOff
+	case machine.Rebooted:
+		return api.PowerReboot
 	}
 	return api.PowerLost
 }

@@ -408,11 +408,20 @@ func checkPower(t *testing.T, c *client, s *hcloud.Server, conn *ssh.Client) {
 	if got := run(t, conn, "ls /root/mark"); got != "/root/mark" {
 		t.Errorf("the disk did not survive: %s", got)
 	}
-	// Uptime is the computer's: a machine's own boot shows in its first process.
+	// What it made in its network goes with a reboot. Uptime is the computer's: a
+	// machine's own boot shows in its first process.
+	run(t, conn, "ip link add made type dummy; sysctl -w net.ipv4.ip_forward=1; nft add table inet made")
 	boot := "stat -c %Y /proc/1"
 	before := run(t, conn, boot)
 	do(c.Server.Reboot(t.Context(), s))
-	within(t, 2*time.Minute, "a new boot", func() bool { return run(t, c.dial(t, s, nil), boot) != before })
+	within(t, 2*time.Minute, "a new boot", func() bool {
+		conn = c.dial(t, s, nil)
+		return run(t, conn, boot) != before
+	})
+	left := "ip -br link | grep -c made; sysctl -n net.ipv4.ip_forward; nft list tables | grep -c made; ip -br addr show enp7s0 | grep -c 10.99"
+	if got := strings.Fields(run(t, conn, left)); fmt.Sprint(got) != "[0 0 0 1]" {
+		t.Errorf("after a reboot: made links, forwarding, made tables, private address: %v", got)
+	}
 	do(c.Server.Reset(t.Context(), s))
 	c.dial(t, s, nil)
 	do(c.Server.Shutdown(t.Context(), s))

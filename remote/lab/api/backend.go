@@ -12,7 +12,8 @@ import (
 type Backend interface {
 	// Build makes the machine's disk and interfaces.
 	Build(ctx context.Context, m Machine) error
-	// Start starts the machine; it returns when its first process runs.
+	// Start starts the machine, with interfaces as Build makes them; it returns when
+	// its first process runs.
 	Start(ctx context.Context, m Machine) error
 	// Cut cuts the machine's power.
 	Cut(ctx context.Context, id int64) error
@@ -55,9 +56,10 @@ type Power int
 
 // How a machine can be found.
 const (
-	PowerOff  Power = iota // off, and it or somebody meant it
-	PowerOn                // runs
-	PowerLost              // neither runs nor was switched off: the computer went down
+	PowerOff    Power = iota // off, and it or somebody meant it
+	PowerOn                  // runs
+	PowerLost                // neither runs nor was switched off: the computer went down
+	PowerReboot              // ended to be started again
 )
 
 // Machine is what a backend makes a server from.

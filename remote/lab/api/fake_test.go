@@ -310,3 +310,13 @@ func (w *world) raw(t *testing.T, method, path, token, body string) *http.Respon
 	resp.Body = io.NopCloser(bytes.NewReader(b))
 	return resp
 }
+
+// eventually waits for what happens in the background.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}

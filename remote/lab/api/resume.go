@@ -57,9 +57,9 @@ func (s *Server) resumeServers() error {
 			continue
 		}
 		power := s.Backend.Power(r.ID)
-		if power == PowerLost && r.Power {
-			// The computer went down under it. A real cloud starts it again, too.
-			s.Log(fmt.Sprintf("server %d (%s) was lost with the computer's power, starting it", r.ID, r.Name))
+		if (power == PowerLost || power == PowerReboot) && r.Power {
+			// The computer went down under it, or it rebooted while nobody was here.
+			s.Log(fmt.Sprintf("server %d (%s) does not run but should, starting it", r.ID, r.Name))
 			errs = append(errs, s.revive(m))
 			power = s.Backend.Power(r.ID)
 		}

@@ -52,6 +52,7 @@ type Server struct {
 
 	rules    serial // one firewall sync at a time
 	balances serials
+	power    locks // one change of a machine's power at a time
 }
 
 // New makes a Server; call Resume before serving.

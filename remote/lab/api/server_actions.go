@@ -108,7 +108,7 @@ func (s *Server) serverAction(r *request, req any, command string, plan func(*st
 
 func (s *Server) workStop(ctx context.Context, a *state.Action) (func(*state.Tx) error, error) {
 	id := a.Resources[0].ID
-	if err := s.Backend.Cut(ctx, id); err != nil {
+	if err := s.cut(ctx, id); err != nil {
 		return nil, err
 	}
 	return func(tx *state.Tx) error {
@@ -117,10 +117,15 @@ func (s *Server) workStop(ctx context.Context, a *state.Action) (func(*state.Tx)
 }
 
 func (s *Server) workReset(ctx context.Context, a *state.Action) (func(*state.Tx) error, error) {
-	if err := s.Backend.Cut(ctx, a.Resources[0].ID); err != nil {
+	if err := s.cut(ctx, a.Resources[0].ID); err != nil {
 		return nil, err
 	}
 	return s.workStart(ctx, a)
+}
+
+func (s *Server) cut(ctx context.Context, id int64) error {
+	defer s.power.of(id)()
+	return s.Backend.Cut(ctx, id)
 }
 
 // workShutdown only asks: as on the real cloud, the action is done when the
@@ -172,7 +177,10 @@ func (s *Server) workRebuild(ctx context.Context, a *state.Action) (func(*state.
 	if !ok {
 		return nil, notFound("server", id)
 	}
-	if err := s.Backend.Wipe(ctx, id); err != nil {
+	unlock := s.power.of(id)
+	err := s.Backend.Wipe(ctx, id)
+	unlock()
+	if err != nil {
 		return nil, err
 	}
 	if err := s.Backend.Build(ctx, m); err != nil {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -397,7 +398,10 @@ func (s *Server) workStart(ctx context.Context, a *state.Action) (func(*state.Tx
 	if !ok {
 		return nil, notFound("server", id)
 	}
-	if err := s.Backend.Start(ctx, m); err != nil {
+	unlock := s.power.of(id)
+	err := s.Backend.Start(ctx, m)
+	unlock()
+	if err != nil {
 		return nil, err
 	}
 	s.balancersOfServers()
@@ -409,7 +413,7 @@ func (s *Server) running(id int64) func(*state.Tx) error {
 	return func(tx *state.Tx) error {
 		return state.Edit(tx, tx.Servers, id, func(row *state.Server) {
 			row.Status, row.Power = state.Running, true
-			if s.Backend.Power(id) != PowerOn { // it went off again already
+			if s.Backend.Power(id) == PowerOff { // it went off again already
 				row.Status, row.Power = state.Off, false
 			}
 		})
@@ -428,7 +432,10 @@ func (s *Server) workDelete(ctx context.Context, a *state.Action) (func(*state.T
 			return nil, err
 		}
 	}
-	if err := s.Backend.Remove(ctx, id); err != nil {
+	unlock := s.power.of(id)
+	err := s.Backend.Remove(ctx, id)
+	unlock()
+	if err != nil {
 		return nil, err
 	}
 	if err := s.syncRules(ctx); err != nil {
@@ -475,17 +482,59 @@ func (s *Server) syncNames() {
 	s.Backend.SyncNames(names)
 }
 
-// Exited is told that a machine went off by itself.
+// Exited is told that a machine ended by itself: it is off now, or is to be started
+// again if it rebooted.
 func (s *Server) Exited(id int64) {
-	err := s.Store.Update(func(tx *state.Tx) error {
+	s.wg.Go(func() {
+		if !s.waitUnlocked(id) {
+			return
+		}
+		if err := s.exited(id); err != nil && s.ctx.Err() == nil {
+			s.Log(fmt.Sprintf("server %d ended: %v", id, err))
+		}
+	})
+}
+
+// waitUnlocked waits until no action is at work on a server: until then that action
+// says what the server is. False means the lab is closing.
+func (s *Server) waitUnlocked(id int64) bool {
+	for {
+		ring := s.done.wait()
+		busy := false
+		s.Store.View(func(t *state.Tables) { busy = locked(t, "server", id) })
+		if !busy {
+			return true
+		}
+		select {
+		case <-ring:
+		case <-s.ctx.Done():
+			return false
+		}
+	}
+}
+
+func (s *Server) exited(id int64) error {
+	unlock := s.power.of(id)
+	defer unlock()
+	wanted := false
+	s.Store.View(func(t *state.Tables) {
+		if row, ok := t.Servers.Get(id); ok {
+			wanted = row.Power
+		}
+	})
+	power := s.Backend.Power(id)
+	if power == PowerReboot && wanted {
+		m, ok := s.machineByID(id)
+		if !ok {
+			return nil
+		}
+		return s.Backend.Start(s.ctx, m)
+	}
+	return s.Store.Update(func(tx *state.Tx) error {
 		row, ok := tx.Servers.Get(id)
-		// While an action is at work on it, that action says what it is.
-		if !ok || row.Status == state.Deleting || locked(tx.Tables, "server", id) || s.Backend.Power(id) == PowerOn {
+		if !ok || row.Status == state.Deleting || power == PowerOn || locked(tx.Tables, "server", id) {
 			return nil
 		}
 		return state.Edit(tx, tx.Servers, id, func(row *state.Server) { row.Status, row.Power = state.Off, false })
 	})
-	if err != nil {
-		s.Log("noting that a server went off: " + err.Error())
-	}
 }

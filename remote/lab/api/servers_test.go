@@ -44,12 +44,17 @@ func TestServerLife(t *testing.T) {
 	_, _, err = w.Server.ChangeType(t.Context(), s, hcloud.ServerChangeTypeOpts{ServerType: &hcloud.ServerType{Name: "cx43"}})
 	wantCode(t, err, hcloud.ErrorCodeServerNotStopped)
 
-	// It goes off by itself.
+	// It reboots, which is to be started again, and then goes off by itself.
+	started := w.fake.did(fmt.Sprintf("start %d", s.ID))
+	w.fake.set(s.ID, api.PowerReboot)
+	w.api.Exited(s.ID)
+	eventually(t, "it is started again", func() bool { return w.fake.did(fmt.Sprintf("start %d", s.ID)) == started+1 })
+	if got := w.get(t, s.ID).Status; got != hcloud.ServerStatusRunning {
+		t.Errorf("after a reboot: %s", got)
+	}
 	w.fake.set(s.ID, api.PowerOff)
 	w.api.Exited(s.ID)
-	if got := w.get(t, s.ID).Status; got != hcloud.ServerStatusOff {
-		t.Errorf("after it went off: %s", got)
-	}
+	eventually(t, "it is off", func() bool { return w.get(t, s.ID).Status == hcloud.ServerStatusOff })
 	r, _, err := w.Server.RebuildWithResult(t.Context(), s, hcloud.ServerRebuildOpts{Image: &hcloud.Image{Name: "hk-snapshot"}})
 	if err != nil {
 		t.Fatal(err)

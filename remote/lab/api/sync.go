@@ -90,3 +90,24 @@ func (s *serials) of(id int64) *serial {
 	}
 	return s.m[id]
 }
+
+// locks is a mutex per ID.
+type locks struct {
+	mu sync.Mutex
+	m  map[int64]*sync.Mutex
+}
+
+// of locks an ID and returns what unlocks it.
+func (l *locks) of(id int64) func() {
+	l.mu.Lock()
+	if l.m == nil {
+		l.m = map[int64]*sync.Mutex{}
+	}
+	if l.m[id] == nil {
+		l.m[id] = &sync.Mutex{}
+	}
+	m := l.m[id]
+	l.mu.Unlock()
+	m.Lock()
+	return m.Unlock
+}

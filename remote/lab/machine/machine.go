@@ -31,7 +31,7 @@ type Host struct {
 
 	// Fill puts an image's prefilled container storage into an empty directory.
 	Fill func(ctx context.Context, image, dir string) error
-	// Exited is told when a machine went off by itself. It may be nil.
+	// Exited is told when a machine ended; End says how. It may be nil.
 	Exited func(id int64)
 
 	mu      sync.Mutex
@@ -154,7 +154,9 @@ func (h *Host) Start(ctx context.Context, s Spec) error {
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_NSPAWN_TMPFS_TMP=0"}
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	_ = os.Remove(filepath.Join(dir, "pid"))
+	for _, note := range []string{"pid", "exit"} {
+		_ = os.Remove(filepath.Join(dir, note))
+	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting machine %d: %w", s.ID, err)
 	}
@@ -252,10 +254,28 @@ func (h *Host) Running(id int64) bool {
 	return err == nil && busy
 }
 
-// WentOff reports whether the machine's supervisor noted its end; a machine that
-// neither runs nor went off was lost with the computer's power.
-func (h *Host) WentOff(id int64) bool {
-	_, err := os.Stat(filepath.Join(h.dir(id), "exit"))
+// How a machine that does not run came to that.
+const (
+	Lost     = iota // with the computer's power: nobody noted its end
+	WentOff         // it or somebody meant it
+	Rebooted        // it wants to be started again
+)
+
+// End reports how the machine ended; it means nothing while it runs.
+func (h *Host) End(id int64) int {
+	b, err := os.ReadFile(filepath.Join(h.dir(id), "exit"))
+	switch {
+	case err != nil:
+		return Lost
+	case strings.TrimSpace(string(b)) == "133": // see supervisor.sh
+		return Rebooted
+	}
+	return WentOff
+}
+
+// Started reports whether the machine was ever started from its disk.
+func (h *Host) Started(id int64) bool {
+	_, err := os.Stat(filepath.Join(h.dir(id), "console.log"))
 	return err == nil
 }
 

@@ -1,17 +1,13 @@
 # The parent of one machine: $1 its directory, $2 its control groups (one a line),
 # the rest is the command. Its only work is what must happen when nobody else is
-# there: start the machine again when it reboots itself, and note when it is off.
+# there: note when the machine is off, and whether it wants to be started again.
 dir=$1 groups=$2
 shift 2
 rm -f "$dir/exit"
 for g in $groups; do echo $$ >"$g/cgroup.procs" || exit 1; done
 echo $$ >"$dir/pid"
-while :; do
-	"$@"
-	rc=$?
-	# 133: systemd-nspawn --keep-unit says so when the machine asked for a reboot.
-	[ $rc = 133 ] || break
-done
+"$@"
+rc=$? # 133: systemd-nspawn --keep-unit says so when the machine asked for a reboot
 # A systemd-nspawn that was killed leaves the machine running without it: a machine
 # whose launcher crashed has crashed. The first group holds all of its processes.
 for g in $groups; do break; done
