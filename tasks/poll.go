@@ -34,8 +34,7 @@ func Poll(ctx context.Context, limit time.Duration, what string, ask func(ctx co
 		if err == nil {
 			return nil
 		}
-		var f Final
-		if errors.As(err, &f) {
+		if f, ok := errors.AsType[Final](err); ok {
 			return fmt.Errorf("%s: %w", what, f.Err)
 		}
 		// An answer cut off by our own deadline tells less than the one before.

@@ -13,15 +13,15 @@ import (
 type Action uint8
 
 const (
-	// Keep: its data is there; nothing is touched.
+	// Keep means: its data is there; nothing is touched.
 	Keep Action = iota
-	// Found: it starts as one of the founding members of a new cluster.
+	// Found means: it starts as one of the founding members of a new cluster.
 	Found
-	// Start: the cluster lists it and it never ran; it starts as existing.
+	// Start means: the cluster lists it and it never ran; it starts as existing.
 	Start
-	// Add: the cluster does not know it; it is added as a learner.
+	// Add means: the cluster does not know it; it is added as a learner.
 	Add
-	// Replace: the cluster lists it, it ran, and its data is gone; it is removed
+	// Replace means: the cluster lists it, it ran, and its data is gone; it is removed
 	// and added again as a learner.
 	Replace
 )

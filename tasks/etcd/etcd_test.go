@@ -103,9 +103,9 @@ func born(t *testing.T) (*fake.Etcd, *fake.Host, serviceIn, *tasks.Env) {
 	v := fake.NewVault()
 	h := fake.NewHost("master-1")
 	e := fake.Env(v, h)
-	c := &fake.Etcd{List: listed(three()...), Status_: map[string]*remote.EtcdStatus{}}
+	c := &fake.Etcd{List: listed(three()...), Says: map[string]*remote.EtcdStatus{}}
 	for i, m := range three() {
-		c.Status_[m.Host] = &remote.EtcdStatus{Member: uint64(i + 1), Leader: 1, ClusterID: 7, RaftIndex: 10, Applied: 10}
+		c.Says[m.Host] = &remote.EtcdStatus{Member: uint64(i + 1), Leader: 1, ClusterID: 7, RaftIndex: 10, Applied: 10}
 	}
 	e.Etcd = func() (remote.Etcd, error) { return c, nil }
 	e.EtcdBorn = true
@@ -159,7 +159,7 @@ func TestServiceIsNotTouchedWithoutTheOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Called("")
-	delete(c.Status_, "master-3")
+	delete(c.Says, "master-3")
 	ctx, cancel := context.WithCancel(t.Context())
 	e.Etcd = func() (remote.Etcd, error) { cancel(); return c, nil } // one look is enough
 	err := runService(ctx, in, e)
@@ -184,7 +184,7 @@ func TestStoppedMemberIsStartedWhateverTheOthersDo(t *testing.T) {
 
 func TestLearnerIsPromoted(t *testing.T) {
 	c, _, in, e := born(t)
-	c.Status_["master-1"].Learner = true
+	c.Says["master-1"].Learner = true
 	if _, err := verifyService(t.Context(), in, e); err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func TestHealthMarksAndRefusesTwoClusters(t *testing.T) {
 	if !slices.Contains(v.Puts, Born) || count(h.Called(""), "journal "+Born) != 1 {
 		t.Error("the mark is not in the credential unit and the journal")
 	}
-	c.Status_["master-2"].ClusterID = 8
+	c.Says["master-2"].ClusterID = 8
 	if err := proveHealth(t.Context(), in, e); err == nil || !strings.Contains(err.Error(), "2 clusters") {
 		t.Errorf("error %v", err)
 	}

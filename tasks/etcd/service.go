@@ -194,7 +194,7 @@ func caughtUp(ctx context.Context, in serviceIn, e *tasks.Env) error {
 	if err != nil {
 		return err
 	}
-	began, quorumSeen := time.Now(), false
+	began, quorumSeen := e.Now(), false
 	return tasks.Poll(ctx, caughtLimit, "waiting for member "+in.Host, func(ctx context.Context) error {
 		err := in.upToDate(ctx, c)
 		if err == nil {
@@ -203,7 +203,7 @@ func caughtUp(ctx context.Context, in serviceIn, e *tasks.Env) error {
 		if !quorumSeen {
 			quorumSeen = quorum(ctx, c)
 		}
-		if !quorumSeen && time.Since(began) > aloneAfter {
+		if !quorumSeen && e.Now().Sub(began) > aloneAfter {
 			e.Log("no quorum of the other members answers; " + in.Host + " waits for them")
 			return nil
 		}

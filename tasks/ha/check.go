@@ -86,7 +86,7 @@ func stats(ctx context.Context, h remote.Host) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking the local proxy: %w", err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // only read from
 	if at, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(at); err != nil {
 			return nil, fmt.Errorf("asking the local proxy: %w", err)
@@ -104,7 +104,7 @@ func stats(ctx context.Context, h remote.Host) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking the local proxy: %w", err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the local proxy answers %s", resp.Status)
 	}

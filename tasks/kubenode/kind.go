@@ -100,12 +100,12 @@ func (in NodeIn) taints() []remote.Taint {
 // patch is what to change on a Node as it is now.
 func (in NodeIn) patch(uid string, n *remote.Node) remote.NodePatch {
 	p := remote.NodePatch{Labels: in.labels(uid), Taints: in.taints(), PodCIDR: in.PodCIDR}
-	for _, k := range strings.Fields(n.Annotations[labelsAnnotation]) {
+	for k := range strings.FieldsSeq(n.Annotations[labelsAnnotation]) {
 		if _, ok := p.Labels[k]; !ok {
 			p.RemoveLabels = append(p.RemoveLabels, k)
 		}
 	}
-	for _, text := range strings.Fields(n.Annotations[taintsAnnotation]) {
+	for text := range strings.FieldsSeq(n.Annotations[taintsAnnotation]) {
 		if t := parseTaint(text); !hasTaint(p.Taints, t) {
 			p.RemoveTaints = append(p.RemoveTaints, t)
 		}
@@ -155,7 +155,7 @@ func runNode(ctx context.Context, in NodeIn, e *tasks.Env) error {
 			return err
 		}
 		if in.PodCIDR != "" && n.PodCIDR != "" && n.PodCIDR != in.PodCIDR {
-			return tasks.Final{Err: fmt.Errorf("Node %s has pod CIDR %s, allocated is %s: it cannot be changed; delete the Node object and restart its kubelet", in.Node, n.PodCIDR, in.PodCIDR)}
+			return tasks.Final{Err: fmt.Errorf("the Node %s has pod CIDR %s, allocated is %s: it cannot be changed; delete the Node object and restart its kubelet", in.Node, n.PodCIDR, in.PodCIDR)}
 		}
 		return k.PatchNode(ctx, in.Node, in.patch(e.UID, n))
 	})
@@ -171,7 +171,7 @@ func verifyNode(ctx context.Context, in NodeIn, e *tasks.Env) (fp.Output, error)
 		return nil, err
 	}
 	if err := sameServer(n, in.ProviderID); err != nil {
-		return nil, fmt.Errorf("Node %s: %w", in.Node, err)
+		return nil, fmt.Errorf("the Node %s: %w", in.Node, err)
 	}
 	for key, want := range in.labels(e.UID) {
 		if got, ok := n.Labels[key]; !ok || got != want {

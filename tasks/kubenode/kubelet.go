@@ -3,6 +3,7 @@ package kubenode
 import (
 	_ "embed"
 	"fmt"
+	"maps"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -90,9 +91,7 @@ func Merge(base, over map[string]any, path string, owned ...string) (map[string]
 
 func mergeMaps(base, over map[string]any) map[string]any {
 	out := make(map[string]any, len(base)+len(over))
-	for k, v := range base {
-		out[k] = v
-	}
+	maps.Copy(out, base)
 	for k, v := range over {
 		b, isMap := out[k].(map[string]any)
 		o, overMap := v.(map[string]any)

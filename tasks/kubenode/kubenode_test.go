@@ -31,20 +31,24 @@ func TestIgnoredPreflightErrors(t *testing.T) {
 		{"container-like", Seen{Restricted: true, CgroupV1: true}, "Mem NumCPU SystemVerification", "Mem NumCPU SystemVerification"},
 		{"cgroup v1 alone", Seen{CgroupV1: true}, "SystemVerification", "SystemVerification"},
 		{
-			"init stopped after the first manifest", Seen{Exists: exists(Manifests()[0])},
+			"init stopped after the first manifest",
+			Seen{Exists: exists(Manifests()[0])},
 			"FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml Port-6443", "",
 		},
 		{
-			"init stopped late", Seen{Exists: exists(Manifests()...), Kubelet: true},
+			"init stopped late",
+			Seen{Exists: exists(Manifests()...), Kubelet: true},
 			"FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml FileAvailable--etc-kubernetes-manifests-kube-controller-manager.yaml " +
 				"FileAvailable--etc-kubernetes-manifests-kube-scheduler.yaml Port-10250 Port-10257 Port-10259 Port-6443", "Port-10250",
 		},
 		{
-			"join stopped before the certificate came", Seen{Exists: exists(BootstrapConf, ClusterCA), Kubelet: true},
+			"join stopped before the certificate came",
+			Seen{Exists: exists(BootstrapConf, ClusterCA), Kubelet: true},
 			"Port-10250", "FileAvailable--etc-kubernetes-bootstrap-kubelet.conf FileAvailable--etc-kubernetes-pki-ca.crt Port-10250",
 		},
 		{
-			"join stopped after the certificate came", Seen{Exists: exists(KubeletConf, ClusterCA)},
+			"join stopped after the certificate came",
+			Seen{Exists: exists(KubeletConf, ClusterCA)},
 			"", "FileAvailable--etc-kubernetes-kubelet.conf FileAvailable--etc-kubernetes-pki-ca.crt",
 		},
 	} {

@@ -109,13 +109,13 @@ func DropStale(ctx context.Context, e *tasks.Env, name, providerID string) error
 	}
 	id, err := strconv.ParseInt(strings.TrimPrefix(n.ProviderID, "hcloud://"), 10, 64)
 	if err != nil {
-		return fmt.Errorf("Node %s is one of %s, which is no server of this cloud", name, n.ProviderID)
+		return fmt.Errorf("the Node %s is one of %s, which is no server of this cloud", name, n.ProviderID)
 	}
 	if _, err := e.Cloud.Server(ctx, id); !errors.Is(err, remote.ErrNotFound) {
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("Node %s belongs to server %d, which still exists; this host is %s", name, id, providerID)
+		return fmt.Errorf("the Node %s belongs to server %d, which still exists; this host is %s", name, id, providerID)
 	}
 	e.Log("deleting Node " + name + " of server " + strconv.FormatInt(id, 10) + ", which is gone")
 	return k.DeleteNode(ctx, name)
@@ -144,7 +144,7 @@ func Standing(ctx context.Context, e *tasks.Env, name, providerID string) (bool,
 func RegisterAgain(ctx context.Context, e *tasks.Env, name string) error {
 	k, err := e.Kube()
 	if err != nil {
-		return nil //nolint:nilerr // see above
+		return nil
 	}
 	ctx2, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

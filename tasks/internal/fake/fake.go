@@ -124,10 +124,11 @@ func (h *Host) Apply(_ context.Context, s remote.HostState) (*remote.Applied, er
 		}
 	}
 	for _, u := range s.Units {
-		var text string
+		var b strings.Builder
 		for _, p := range u.Files {
-			text += h.fact(p)
+			b.WriteString(h.fact(p))
 		}
+		text := b.String()
 		if u.Active && (h.Units[u.Name].Active != "active" || h.started[u.Name] != text) {
 			h.start(u.Name)
 			h.started[u.Name] = text

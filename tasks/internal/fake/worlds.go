@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,10 +16,10 @@ import (
 
 // Etcd is an etcd whose state a test sets.
 type Etcd struct {
-	Down    bool // no quorum: nothing that needs one answers
-	List    []remote.Member
-	Status_ map[string]*remote.EtcdStatus //nolint:revive // Status is the method
-	Calls   []string
+	Down  bool // no quorum: nothing that needs one answers
+	List  []remote.Member
+	Says  map[string]*remote.EtcdStatus // by host; a host that is not here is silent
+	Calls []string
 }
 
 // Members implements remote.Etcd.
@@ -31,7 +32,7 @@ func (e *Etcd) Members(context.Context) ([]remote.Member, error) {
 
 // Status implements remote.Etcd.
 func (e *Etcd) Status(_ context.Context, host string) (*remote.EtcdStatus, error) {
-	if s := e.Status_[host]; s != nil {
+	if s := e.Says[host]; s != nil {
 		return s, nil
 	}
 	return nil, fmt.Errorf("%s does not answer", host)
@@ -57,7 +58,7 @@ func (e *Etcd) AddLearner(_ context.Context, url string) (uint64, error) {
 // Promote implements remote.Etcd.
 func (e *Etcd) Promote(_ context.Context, id uint64) error {
 	e.Calls = append(e.Calls, fmt.Sprintf("promote %d", id))
-	for _, s := range e.Status_ {
+	for _, s := range e.Says {
 		if s.Member == id {
 			s.Learner = false
 		}
@@ -117,9 +118,7 @@ func (k *Kube) Node(_ context.Context, name string) (*remote.Node, error) {
 func (k *Kube) PatchNode(_ context.Context, name string, p remote.NodePatch) error {
 	k.Calls = append(k.Calls, "patch "+name)
 	n := k.NodeMap[name]
-	for key, v := range p.Labels {
-		n.Labels[key] = v
-	}
+	maps.Copy(n.Labels, p.Labels)
 	for _, key := range p.RemoveLabels {
 		delete(n.Labels, key)
 	}
@@ -131,9 +130,7 @@ func (k *Kube) PatchNode(_ context.Context, name string, p remote.NodePatch) err
 			n.Taints = append(n.Taints, t)
 		}
 	}
-	for key, v := range p.Annotations {
-		n.Annotations[key] = v
-	}
+	maps.Copy(n.Annotations, p.Annotations)
 	if n.PodCIDR == "" {
 		n.PodCIDR = p.PodCIDR
 	}
