@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -21,27 +22,27 @@ const demoConfig = "masters: {count: 3, type: cx23}\nworkers: [{pool: worker, co
 func TestLabDemo(t *testing.T) {
 	r := newRig(t, "demo", demoConfig)
 	b := r.good(r.build("demo"))
-	if b.last.Ran == 0 {
+	if b.last.Ran == 0 && os.Getenv("HK_LAB_RIG") == "" {
 		t.Fatal("the first build ran nothing")
 	}
 	t.Logf("first build: %d tasks in %.1f s, critical path %.1f s, %d API calls", b.last.Ran, float64(b.last.WallMS)/1000, float64(b.last.CriticalMS)/1000, b.last.APICalls)
 	r.eventually(time.Minute, "five Nodes", r.allReady(5))
 	ca := r.oneCA(3)
 
-	t.Run("NothingToDo", func(t *testing.T) {
+	r.sub("NothingToDo", func(t *testing.T) {
 		b := r.nothing()
 		t.Logf("verified no-op: %d ms, %d API calls", b.last.WallMS, b.last.APICalls)
 		if b.last.APICalls > 12 {
 			t.Errorf("a build with nothing to do made %d API calls", b.last.APICalls)
 		}
 	})
-	t.Run("Look", func(t *testing.T) { look(t, r) })
-	t.Run("ForceEtcd", func(t *testing.T) { forceEtcd(t, r) })
-	t.Run("ForceMasters", func(t *testing.T) { forceMasters(t, r, ca) })
-	t.Run("Drift", func(t *testing.T) { drift(t, r) })
-	t.Run("Pods", func(t *testing.T) { pods(t, r) })
-	t.Run("FirewallDrift", func(t *testing.T) { firewallDrift(t, r) })
-	t.Run("Destroy", func(t *testing.T) { destroyed(t, r) })
+	r.sub("Look", func(t *testing.T) { look(t, r) })
+	r.sub("ForceEtcd", func(t *testing.T) { forceEtcd(t, r) })
+	r.sub("ForceMasters", func(t *testing.T) { forceMasters(t, r, ca) })
+	r.sub("Drift", func(t *testing.T) { drift(t, r) })
+	r.sub("Pods", func(t *testing.T) { pods(t, r) })
+	r.sub("FirewallDrift", func(t *testing.T) { firewallDrift(t, r) })
+	r.sub("Destroy", func(t *testing.T) { destroyed(t, r) })
 }
 
 // look runs the commands that only look.
@@ -58,7 +59,7 @@ func look(t *testing.T, r *rig) {
 	if out := r.must("certs", "check", "demo"); !strings.Contains(out, "apiserver") {
 		t.Errorf("certs check:\n%s", out)
 	}
-	r.must("etcd", "snapshot", "save", "demo", filepath.Join(r.dir, "snapshot.db"))
+	r.must("etcd", "snapshot", "save", "demo")
 	if got := r.on("master-1", "hostname"); got != "demo-master-1" {
 		t.Errorf("hostname is %q", got)
 	}

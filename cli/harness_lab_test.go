@@ -52,23 +52,44 @@ func newRig(t *testing.T, name, config string) *rig {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: the lab needs root")
 	}
-	dir, err := os.MkdirTemp("/var/tmp", "hk-"+name+"-")
+	// HK_LAB_RIG is the folder of an earlier run that was kept (HK_LAB_KEEP=1):
+	// the checks then run again on its cluster, and it is kept once more.
+	dir, err := os.Getenv("HK_LAB_RIG"), error(nil)
+	again := dir != ""
+	if !again {
+		dir, err = os.MkdirTemp("/var/tmp", "hk-"+name+"-")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, dir: dir, name: name, lab: name}
 	r.env = append(os.Environ(), "HK_HOME="+filepath.Join(dir, "home"), "HK_LAB_HOME="+filepath.Join(dir, "labs"),
 		"KUBECONFIG="+filepath.Join(dir, "kubeconfig"), "HCLOUD_TOKEN=", "HCLOUD_ENDPOINT=", "NO_COLOR=1")
-	t.Cleanup(func() { r.end() })
+	if !again {
+		t.Cleanup(func() { r.end() })
+	}
 	r.must("lab", "up", r.lab)
 	if r.info, err = lab.Lookup(filepath.Join(dir, "labs"), r.lab); err != nil {
 		t.Fatal(err)
+	}
+	if again {
+		return r
 	}
 	r.write(name+".yaml", "name: "+name+"\ncloud: lab\nlab: "+r.lab+"\nimage: hk-snapshot\nssh: {key: "+name+".key}\n"+config)
 	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, name+".key")).CombinedOutput(); err != nil {
 		t.Fatalf("ssh-keygen: %v: %s", err, out)
 	}
 	return r
+}
+
+// sub runs a part whose failures are its own.
+func (r *rig) sub(name string, check func(t *testing.T)) {
+	whole := r.t
+	whole.Run(name, func(t *testing.T) {
+		r.t = t
+		defer func() { r.t = whole }()
+		check(t)
+	})
 }
 
 func (r *rig) end() {

@@ -126,13 +126,13 @@ func TestLongPower(t *testing.T) {
 	r.good(r.build("power"))
 	r.eventually(2*time.Minute, "five Nodes", r.allReady(5))
 	for i := 1; i <= 3; i++ {
-		t.Run(fmt.Sprintf("Master%d", i), func(t *testing.T) { oneOff(t, r, fmt.Sprintf("master-%d", i)) })
+		r.sub(fmt.Sprintf("Master%d", i), func(t *testing.T) { oneOff(t, r, fmt.Sprintf("master-%d", i)) })
 	}
-	t.Run("AllOff", func(t *testing.T) { allOff(t, r) })
-	t.Run("GrowWithoutWorker", func(t *testing.T) {
+	r.sub("AllOff", func(t *testing.T) { allOff(t, r) })
+	r.sub("GrowWithoutWorker", func(t *testing.T) {
 		growWithout(t, r, "worker-2", "count: 2", "count: 3", "worker-3")
 	})
-	t.Run("GrowWithoutMaster", func(t *testing.T) {
+	r.sub("GrowWithoutMaster", func(t *testing.T) {
 		growWithout(t, r, "master-3", "count: 3, type: cx23}]", "count: 4, type: cx23}]", "worker-4")
 	})
 }
