@@ -103,6 +103,9 @@ func makeGroups(rel string, l limits) ([]string, error) {
 		if err := h.prepare(rel); err != nil {
 			return nil, err
 		}
+		if err := h.share(rel); err != nil {
+			return nil, err
+		}
 		if err := h.limit(dir, l); err != nil {
 			return nil, err
 		}
@@ -144,21 +147,42 @@ func (h hierarchy) prepare(rel string) error {
 	return nil
 }
 
-func (h hierarchy) limit(dir string, l limits) error {
-	set := func(file, v string) error {
-		f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0) // never create it
-		if err == nil {
-			_, err = f.WriteString(v)
-			err = errors.Join(err, f.Close())
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // controller not available here
+// share gives the groups above the machines more than one process's share of the
+// computer: all machines of all labs together would otherwise get as much as a
+// single compiler beside them.
+func (h hierarchy) share(rel string) error {
+	for dir := filepath.Dir(rel); dir != "."; dir = filepath.Dir(dir) {
+		var err error
+		switch {
+		case h.v2:
+			err = set(filepath.Join(h.mount, dir), "cpu.weight", "800")
+		case h.has("cpu"):
+			err = set(filepath.Join(h.mount, dir), "cpu.shares", "8192")
 		}
 		if err != nil {
-			return fmt.Errorf("limiting %s: %w", file, err)
+			return err
 		}
+	}
+	return nil
+}
+
+// set writes a setting of a group if its controller is there.
+func set(dir, file, v string) error {
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0) // never create it
+	if err == nil {
+		_, err = f.WriteString(v)
+		err = errors.Join(err, f.Close())
+	}
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err != nil {
+		return fmt.Errorf("setting %s: %w", file, err)
+	}
+	return nil
+}
+
+func (h hierarchy) limit(dir string, l limits) error {
 	mem, cpu := "-1", "-1"
 	if l.memory > 0 {
 		mem = strconv.FormatInt(l.memory, 10)
@@ -169,11 +193,11 @@ func (h hierarchy) limit(dir string, l limits) error {
 	switch {
 	case h.v2:
 		max := func(v string) string { return strings.Replace(v, "-1", "max", 1) }
-		return errors.Join(set("memory.max", max(mem)), set("cpu.max", max(cpu)+" 100000"))
+		return errors.Join(set(dir, "memory.max", max(mem)), set(dir, "cpu.max", max(cpu)+" 100000"))
 	case h.has("memory"):
-		return set("memory.limit_in_bytes", mem)
+		return set(dir, "memory.limit_in_bytes", mem)
 	case h.has("cpu"):
-		return set("cpu.cfs_quota_us", cpu)
+		return set(dir, "cpu.cfs_quota_us", cpu)
 	}
 	return nil
 }
