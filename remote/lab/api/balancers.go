@@ -536,6 +536,10 @@ func (t targetRequest) parse() (state.Target, error) {
 	return out, nil
 }
 
+// hostSlot is the computer's own address in the lab, the one machine that is no cloud
+// server: what a dedicated server is to the real cloud.
+const hostSlot = 1
+
 func same(a, b state.Target) bool {
 	return a.Server == b.Server && a.Selector == b.Selector && a.IP == b.IP
 }
@@ -555,7 +559,7 @@ func (s *Server) addTargetTo(t *state.Tables, project string, lb *state.LoadBala
 		return fail("load_balancer_not_attached_to_network", "the load balancer is not attached to a network")
 	case x.IP != "" && s.isServerAddress(t, x.IP):
 		return fail("cloud_resource_ip_not_allowed", "the IP belongs to a cloud resource")
-	case x.IP != "":
+	case x.IP != "" && x.IP != s.Backend.Address(hostSlot).String():
 		return fail("ip_not_owned", "the IP is not owned by the project owner")
 	}
 	if x.Server != 0 {
@@ -755,6 +759,12 @@ func (s *Server) balancer(t *state.Tables, lb *state.LoadBalancer) Balancer {
 	}
 	seen := map[string]bool{}
 	for _, x := range lb.Targets {
+		if x.IP != "" {
+			if addr, err := netip.ParseAddr(x.IP); err == nil {
+				b.Targets = append(b.Targets, BalancerTarget{Key: "ip/" + x.IP, Addr: addr})
+			}
+			continue
+		}
 		ids := []int64{x.Server}
 		if x.Selector != "" {
 			ids = selectServers(t, lb.Project, x.Selector)

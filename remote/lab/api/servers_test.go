@@ -328,6 +328,25 @@ func TestBalancers(t *testing.T) {
 	if got := w.get(t, other.ID); len(got.LoadBalancers) != 1 {
 		t.Errorf("a target does not name its load balancer: %v", got.LoadBalancers)
 	}
+	for ip, code := range map[string]hcloud.ErrorCode{
+		other.PublicNet.IPv4.IP.String(): hcloud.ErrorCodeCloudResourceIPNotAllowed, "192.0.2.1": hcloud.ErrorCodeIPNotOwned,
+	} {
+		_, _, err = w.LoadBalancer.AddIPTarget(t.Context(), lb, hcloud.LoadBalancerAddIPTargetOpts{IP: net.ParseIP(ip)})
+		wantCode(t, err, code)
+	}
+	if act, _, err = w.LoadBalancer.AddIPTarget(t.Context(), lb, hcloud.LoadBalancerAddIPTargetOpts{IP: net.ParseIP("198.18.0.1")}); err != nil {
+		t.Fatal(err)
+	}
+	w.wait(t, act)
+	w.fake.mu.Lock()
+	if targets := w.fake.balancer[lb.ID].Targets; len(targets) != 4 || targets[3].Addr.String() != "198.18.0.1" {
+		t.Errorf("targets of the proxy: %+v", targets)
+	}
+	w.fake.mu.Unlock()
+	if act, _, err = w.LoadBalancer.RemoveIPTarget(t.Context(), lb, net.ParseIP("198.18.0.1")); err != nil {
+		t.Fatal(err)
+	}
+	w.wait(t, act)
 	wantInterval := 3
 	_, _, err = w.LoadBalancer.UpdateService(t.Context(), lb, port, hcloud.LoadBalancerUpdateServiceOpts{HealthCheck: &hcloud.LoadBalancerUpdateServiceOptsHealthCheck{
 		Protocol: "https",
