@@ -38,6 +38,9 @@ type dataIn struct {
 func dataKind() tasks.Kind {
 	return tasks.Define(graph.Kind{
 		Phase: Phase, Part: "data", Scope: graph.OnHost, Roles: []string{spec.Etcd}, Asset: "data", Recipe: 1, Once: true,
+		// A living cluster takes in one member at a time: the host that was added
+		// as a learner keeps the slot until its service has promoted it.
+		Guard: "etcd-member",
 		Needs: onHost(
 			graph.Need{Kind: CAKind, Via: graph.ToCluster, Why: "the generation of the data is agreed on there"},
 			same(CertsKind),
