@@ -362,7 +362,7 @@ func (p *prober) seen(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if d := now.Sub(p.last); d > p.longest {
+	if d := now.Sub(p.last); p.good > 0 && d > p.longest {
 		p.longest = d
 	}
 	if err != nil {
