@@ -36,8 +36,8 @@ type NodeIn struct {
 	ProviderID  string            `part:"out:server.id"`
 	Location    string            `part:"config:location"`
 	Type        string            `part:"config:type"`
-	Labels      map[string]string `part:"config:labels"`
-	Taints      []spec.Taint      `part:"config:taints"`
+	Labels      map[string]string `part:"config:workers.labels"`
+	Taints      []spec.Taint      `part:"config:workers.taints"`
 	Master      bool              `part:"alloc:master"`
 	Unscheduled bool              `part:"alloc:unscheduled"` // masters keep pods away
 }

@@ -25,7 +25,7 @@ type configIn struct {
 	MeshIP     string         `part:"alloc:mesh"`
 	ProviderID string         `part:"out:server.id"`
 	CgroupV2   bool           `part:"out:ssh.cgroup"`
-	Taints     []spec.Taint   `part:"config:taints"`
+	Taints     []spec.Taint   `part:"config:workers.taints"`
 	Kubelet    map[string]any `part:"config:kubernetes.kubelet"`
 }
 
