@@ -47,8 +47,22 @@ func pods(t *testing.T, r *rig) {
 	r.kube("wait", "--for=condition=Ready", "pod/one", "pod/two", "--timeout=120s")
 	ip := func(pod string) string { return r.kube("get", "pod", pod, "-o", "jsonpath={.status.podIP}") }
 	one, two := ip("one"), ip("two")
+	// After a kubelet was restarted the API server may still hold a connection
+	// to the one before, and says so once.
 	inside := func(pod string, args ...string) string {
-		return r.kube(append([]string{"exec", pod, "--"}, args...)...)
+		var out string
+		r.eventually(time.Minute, "kubectl exec "+pod, func() error {
+			a := r.kubectl(append([]string{"exec", pod, "--"}, args...)...)
+			if strings.Contains(a.stderr, "error dialing backend") {
+				return fmt.Errorf("%s", a.stderr)
+			}
+			if a.code != 0 {
+				t.Fatalf("in pod %s: %s: exit %d: %s%s", pod, strings.Join(args, " "), a.code, a.stdout, a.stderr)
+			}
+			out = strings.TrimSpace(a.stdout)
+			return nil
+		})
+		return out
 	}
 	get := func(pod, url string) string { return inside(pod, "wget", "-q", "-T", "5", "-O", "-", url) }
 	want := func(what, got string, texts ...string) {
