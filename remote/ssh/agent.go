@@ -3,6 +3,7 @@ package ssh
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	_ "embed"
 	"encoding/binary"
 	"encoding/json"
@@ -18,6 +19,8 @@ import (
 // The program that serves a host's requests, in the order its parts are run.
 // Each part is a file so that each can be read on its own.
 var (
+	//go:embed agent/boot.py
+	partBoot string
 	//go:embed agent/core.py
 	partCore string
 	//go:embed agent/facts.py
@@ -36,10 +39,10 @@ var (
 	partInstall string
 )
 
-// boot reads the program from stdin: two lengths, then the part that runs at
-// once and the part kept for later. It is the only text that passes a shell,
-// and it is a constant.
-const boot = `import sys;r=sys.stdin.buffer;n=r.readline().split();s=r.read(int(n[0]));LATER=r.read(int(n[1]));exec(compile(s,"hk","exec"))`
+// boot reads the program from stdin: a line of lengths and hashes, then the part
+// that gets the others compiled, the part that runs at once and the part for
+// later. It is the only text that passes a shell, and it is a constant.
+const boot = `import sys;r=sys.stdin.buffer;n=r.readline().decode().split();b=r.read(int(n[0]));PARTS=[(n[2],r.read(int(n[1]))),(n[4],r.read(int(n[3])))];exec(b)`
 
 // mark separates what login scripts printed from the program's frames.
 const mark = "\x00hk-agent\n"
@@ -53,7 +56,8 @@ const (
 func program() []byte {
 	early := partCore + "\n" + partFacts + "\n" + partServe
 	later := strings.Join([]string{partFiles, partJobUnit, partSystem, partJobs, partInstall}, "\n")
-	return fmt.Appendf(nil, "%d %d\n%s%s", len(early), len(later), early, later)
+	return fmt.Appendf(nil, "%d %d %x %d %x\n%s%s%s", len(partBoot), len(early), sha256.Sum256([]byte(early)),
+		len(later), sha256.Sum256([]byte(later)), partBoot, early, later)
 }
 
 // errLost is wrapped by errors of calls whose answer will never come because

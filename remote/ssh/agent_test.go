@@ -18,8 +18,8 @@ def codes(c):
             yield from codes(k)
 r = sys.stdin.buffer
 n = r.readline().split()
-known, bad = set(dir(builtins)) | {"LATER", "__file__"}, set()
-for part in (r.read(int(n[0])), r.read(int(n[1]))):
+known, bad = set(dir(builtins)) | {"PARTS", "sys", "os", "put", "make_dir"}, set()
+for part in (r.read(int(n[0])), r.read(int(n[1])), r.read(int(n[3]))):
     top = compile(part, "hk", "exec")
     for c in codes(top):
         known |= {i.argval for i in dis.get_instructions(c) if i.opname == "STORE_GLOBAL" or c is top and i.opname == "STORE_NAME"}

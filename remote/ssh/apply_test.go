@@ -386,7 +386,7 @@ func TestLease(t *testing.T) {
 	apply(t, h, one)
 	lease.Store(7)
 	apply(t, h, one)
-	if !strings.Contains(m.read("/etc/hk/host.json"), `"lease": 7`) {
+	if !strings.Contains(m.read("/etc/hk/host.json"), `"lease":7`) {
 		t.Errorf("not raised: %s", m.read("/etc/hk/host.json"))
 	}
 	lease.Store(6)

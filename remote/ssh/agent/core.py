@@ -3,20 +3,64 @@
 # The files of this folder are one program in one name space, in two parts:
 # core, facts and serve are compiled on each start, the rest when the first
 # request needs it, since compiling costs more than most requests.
-# Only Python's standard library; Python 3.8 or later. Modules that are slow to
-# load (urllib, tarfile) are imported where they are used.
+# Only Python's standard library; Python 3.8 or later. Starting is what most
+# connections pay for, so modules that are slow to load are imported where they
+# are used (subprocess, urllib, tarfile), and what threading, json, signal and
+# hashlib wrap is used without them: together they take as long to load as
+# Python itself.
+import _signal as signal
 import errno
 import fcntl
-import hashlib
-import json
 import os
-import signal
-import struct
-import subprocess
 import sys
-import threading
 import time
+from _thread import allocate_lock as Lock
+from _thread import start_new_thread
 from binascii import a2b_base64, b2a_base64
+
+try:
+    from _hashlib import openssl_sha256 as sha256
+except ImportError:
+    from hashlib import sha256
+
+
+class JSON:
+    """json's two functions on its own C parts, or on all of it should they ever
+    change."""
+
+    def __init__(self):
+        try:
+            import _json
+
+            class Context:
+                strict, object_hook, object_pairs_hook = True, None, None
+                parse_float, parse_int, parse_constant = float, int, float
+
+            self.scan = _json.make_scanner(Context())
+            self.encode = _json.make_encoder(None, None, _json.encode_basestring_ascii, None, ":", ",", False, False,
+                                             False)
+            sample = {"a": [1, 2.5, None, True, "\u00e9\n"], "b": {}}
+            if self.loads(self.dumps(sample)) != sample:
+                raise ValueError
+        except Exception:
+            import json
+            self.loads, self.dumps = json.loads, json.dumps
+
+    def loads(self, data):
+        text = (data.decode() if isinstance(data, bytes) else data).strip()
+        try:
+            value, end = self.scan(text, 0)
+        except StopIteration:
+            raise ValueError("no JSON")
+        if end != len(text):
+            raise ValueError("more than JSON")
+        return value
+
+    def dumps(self, value):
+        return "".join(self.encode(value, 0))
+
+
+json = JSON()
 
 ROOT = ""  # prefix of every path; only tests set it
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -39,6 +83,34 @@ def parse_args(args):
 
 def P(path):
     return ROOT + path
+
+
+class Spawned:
+    """A command whose output is waited for later, for what facts ask at once."""
+
+    def __init__(self, argv):
+        out, end = os.pipe()
+        try:
+            self.pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, end, 1),
+                (os.POSIX_SPAWN_OPEN, 2, "/dev/null", os.O_WRONLY, 0)])
+        except OSError:
+            os.close(out)
+            raise
+        finally:
+            os.close(end)
+        self.out = out
+
+    def output(self):
+        parts = []
+        while True:
+            part = os.read(self.out, 1 << 16)
+            if not part:
+                break
+            parts.append(part)
+        os.close(self.out)
+        os.waitpid(self.pid, 0)
+        return b"".join(parts)
 
 
 class Err(Exception):
@@ -65,6 +137,7 @@ def tail(data, limit=2000):
 
 def call(argv, data=None, timeout=120, env=None):
     """Runs a command; returns (code, stdout, stderr). Never through a shell."""
+    import subprocess
     try:
         p = subprocess.Popen(argv, stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, start_new_session=True)
@@ -132,7 +205,7 @@ def sync_dir(real):
 
 
 COUNTER = [0]
-COUNTER_LOCK = threading.Lock()
+COUNTER_LOCK = Lock()
 
 
 def temp_name(real):

@@ -12,7 +12,7 @@ class Hashes:
     inode, because a host has half a GiB of programs and facts are asked often."""
 
     def __init__(self):
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.known = None
         self.dirty = False
 
@@ -60,7 +60,7 @@ hashes = Hashes()
 
 
 def sha_of(real):
-    h = hashlib.sha256()
+    h = sha256()
     with open(real, "rb") as f:
         while True:
             part = f.read(1 << 20)
@@ -132,7 +132,7 @@ def file_lines(paths):
 
 
 def joint(lines):
-    return hashlib.sha256(("\n".join(lines) + "\n").encode()).hexdigest()
+    return sha256(("\n".join(lines) + "\n").encode()).hexdigest()
 
 
 def read_started(unit):
@@ -161,14 +161,12 @@ UNIT_PROPS = "Id,LoadState,ActiveState,SubState,UnitFileState,InvocationID,Fragm
 
 
 def start_show(units):
-    return subprocess.Popen(["systemctl", "show", "--no-pager", "-p", UNIT_PROPS, "--"] + units,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return Spawned(["systemctl", "show", "--no-pager", "-p", UNIT_PROPS, "--"] + units)
 
 
 def end_show(p, units):
-    out, err = p.communicate()
     blocks, now = [], {}
-    for line in out.decode("utf-8", "replace").splitlines() + [""]:
+    for line in p.output().decode("utf-8", "replace").splitlines() + [""]:
         if not line:
             if now:
                 blocks.append(now)
@@ -177,8 +175,7 @@ def end_show(p, units):
         key, _, value = line.partition("=")
         now[key] = value
     if len(blocks) != len(units):
-        raise Err("systemctl show answered for %d of %d units" % (len(blocks), len(units)), stderr=tail(err),
-                  code=code_of(p.returncode), again=True)
+        raise Err("systemctl show answered for %d of %d units" % (len(blocks), len(units)), again=True)
     return dict(zip(units, blocks))
 
 
@@ -246,7 +243,7 @@ def wireguard(out):
 
 def start(argv):
     try:
-        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return Spawned(argv)
     except FileNotFoundError:
         return None
 
@@ -306,8 +303,8 @@ def op_facts(q, job):
         "swap": len(read_text("/proc/swaps").splitlines()) > 1,
         "journal": read_journal() if q.get("journal") else None,
     }
-    out["links"] = links(ip.communicate()[0]) if ip else {}
-    seen = {w: wireguard(p.communicate()[0]) for w, p in wgs.items() if p}
+    out["links"] = links(ip.output()) if ip else {}
+    seen = {w: wireguard(p.output()) for w, p in wgs.items() if p}
     out["wireguard"] = {w: fact for w, fact in seen.items() if fact}
     out["units"] = {u: unit_fact(u, props) for u, props in end_show(asked, units).items()} if asked else {}
     out["now"] = time.time_ns()
@@ -324,7 +321,7 @@ def op_get(q, job):
 
 
 def op_exec(q, job):
-    p = None
+    import subprocess
     try:
         p = subprocess.Popen(q["argv"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              start_new_session=True)

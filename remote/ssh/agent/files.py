@@ -1,6 +1,4 @@
 # Files: written beside their place, checked by hash, renamed into it.
-import random
-import shutil
 
 ARTIFACTS = "/var/lib/hk/artifacts"
 STAMPS = "/var/lib/hk/artifacts.json"
@@ -63,6 +61,7 @@ def remove(path):
         return unlink(P(path))
     if path.rstrip("/").count("/") < 2:
         raise Err("%s is too near the root to be removed" % path)
+    import shutil
     shutil.rmtree(P(path))
     return True
 
@@ -118,7 +117,7 @@ class Pending:
     def finish(self, want):
         os.fsync(self.fd)
         os.lseek(self.fd, 0, os.SEEK_SET)
-        h = hashlib.sha256()
+        h = sha256()
         while True:
             part = os.read(self.fd, 1 << 20)
             if not part:
@@ -151,7 +150,7 @@ def apply_contents(files, job):
             if is_dir(st):
                 raise Err("directory %s is in the way of a file" % f["path"])
             data = unb64(f.get("content"))
-            want = hashlib.sha256(data).hexdigest()
+            want = sha256(data).hexdigest()
             if want != f["sha256"]:
                 raise Err("%s came over with another hash" % f["path"], again=True)
             if (is_file(st) and st.st_size == len(data) and same_content(f["path"], st, want)):
@@ -205,7 +204,7 @@ class Stamps:
     declaration does not say."""
 
     def __init__(self):
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
     def load(self):
         try:
@@ -255,7 +254,8 @@ def apply_artifacts(files, job):
 def in_parallel(jobs, width):
     """Runs functions that return lists in at most width threads; joins the lists;
     the first error is raised after all have ended."""
-    out, errors, todo, lock = [], [], list(jobs), threading.Lock()
+    import threading
+    out, errors, todo, lock = [], [], list(jobs), Lock()
 
     def worker():
         while True:
@@ -317,7 +317,7 @@ def place(f, source, want):
     parent(f["path"])
     p = Pending(f, owner_ids(f["owner"]))
     try:
-        h = hashlib.sha256()
+        h = sha256()
         while True:
             part = source.read(1 << 20)
             if not part:
@@ -363,7 +363,7 @@ def download(a, fd, job):
     """Tries each URL in order, and all of them again while that can help."""
     for attempt in range(4):
         if attempt:
-            job.wait(0.5 * 2**attempt * (0.75 + random.random() / 2))
+            job.wait(0.5 * 2**attempt * (0.75 + os.urandom(1)[0] / 512))
         errors, hope = [], False
         for url in a["urls"]:
             problem, again = download_from(url, a["sha256"], fd, job)
@@ -383,7 +383,7 @@ def download_from(url, want, fd, job):
     import urllib.request
     os.ftruncate(fd, 0)
     os.lseek(fd, 0, os.SEEK_SET)
-    h = hashlib.sha256()
+    h = sha256()
     try:
         answer = urllib.request.urlopen(url, timeout=30)
     except urllib.error.HTTPError as e:

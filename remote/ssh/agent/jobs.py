@@ -9,12 +9,12 @@ JOBS = "/run/hk/units/"
 POLL = 0.05
 
 job_locks = {}
-job_locks_lock = threading.Lock()
+job_locks_lock = Lock()
 
 
 def job_lock(task):
     with job_locks_lock:
-        return job_locks.setdefault(task, threading.Lock())
+        return job_locks.setdefault(task, Lock())
 
 
 def job_file(name, end):

@@ -2,19 +2,19 @@
 EARLY = {"facts": op_facts, "exec": op_exec, "get": op_get}
 OPS = ("facts", "exec", "get", "apply", "run", "ack", "journal", "hostkey", "identity")
 
-later_lock = threading.Lock()
+later_lock = Lock()
+later_done = [False]
 
 
 def operation(name):
     """The function of a request; compiles the second part for the first that
     is in it."""
-    global LATER
     if name in EARLY:
         return EARLY[name]
     with later_lock:
-        if LATER:
-            exec(compile(LATER, "hk", "exec"), globals())
-            LATER = b""
+        if not later_done[0]:
+            exec(load(PARTS[1]), globals())
+            later_done[0] = True
     if name not in OPS:
         raise Err("bug: no request %r" % name)
     return globals()["op_" + name]
@@ -22,7 +22,7 @@ def operation(name):
 # What goes on when the connection is lost: a write that was begun is ended.
 LASTING = ("apply", "journal", "hostkey", "identity")
 
-out_lock = threading.Lock()
+out_lock = Lock()
 
 
 def send(frame):
@@ -30,7 +30,7 @@ def send(frame):
     with out_lock:
         try:
             os.set_blocking(1, True)
-            write_all(1, struct.pack(">I", len(data)) + data)
+            write_all(1, len(data).to_bytes(4, "big") + data)
         except OSError:
             pass  # nobody listens any more
 
@@ -44,26 +44,39 @@ class Job:
 
     def __init__(self, frame):
         self.id, self.op, self.q = frame["id"], frame["op"], frame.get("q") or {}
-        self.stop = threading.Event()
-        self.hook = None
+        self.stopped, self.hook = False, None
+        self.gate = Lock()  # held until the request is cancelled
+        self.gate.acquire()
+        self.over = Lock()  # held until the request is served
+        self.over.acquire()
 
     def check(self):
-        if self.stop.is_set():
+        if self.stopped:
             raise Cancelled()
 
     def wait(self, seconds):
-        if self.stop.wait(seconds):
+        if self.gate.acquire(timeout=seconds):
+            self.gate.release()
             raise Cancelled()
 
     def on_cancel(self, hook):
         self.hook = hook
-        if self.stop.is_set():
+        if self.stopped:
             hook()
 
     def cancel(self):
-        self.stop.set()
+        if self.stopped:
+            return
+        self.stopped = True
+        self.gate.release()
         if self.hook:
             self.hook()
+
+    def run(self):
+        try:
+            self.serve()
+        finally:
+            self.over.release()
 
     def log(self, line):
         send({"id": self.id, "log": line})
@@ -88,7 +101,7 @@ def frames(stream):
         head = stream.read(4)
         if len(head) < 4:
             return
-        body = stream.read(struct.unpack(">I", head)[0])
+        body = stream.read(int.from_bytes(head, "big"))
         try:
             yield json.loads(body)
         except ValueError:
@@ -108,17 +121,16 @@ def main():
             if j:
                 j.cancel()
             continue
-        for i in [i for i, j in jobs.items() if not j.thread.is_alive()]:
+        for i in [i for i, j in jobs.items() if not j.over.locked()]:
             del jobs[i]
         j = Job(frame)
-        j.thread = threading.Thread(target=j.serve, daemon=True)
         jobs[j.id] = j
-        j.thread.start()
+        start_new_thread(j.run, ())
     for j in jobs.values():
         if j.op not in LASTING:
             j.cancel()
     for j in jobs.values():
-        j.thread.join(1800 if j.op in LASTING else 1)
+        j.over.acquire(timeout=1800 if j.op in LASTING else 1)
     os._exit(0)
 
 

@@ -33,7 +33,7 @@ sum=$(sha256sum <"$tmp") || exit 1
 } >"$tmp.2" && rm -f "$tmp" && mv -f "$tmp.2" "$r/run/hk/started/$name"
 """
 
-helpers_lock = threading.Lock()
+helpers_lock = Lock()
 helpers_done = [False]
 
 
@@ -48,6 +48,7 @@ def install_helpers():
             path = "%s/%s" % (HELPERS, name)
             if read(path) != text.encode():
                 put(path, text.encode(), 0o755)
+        keep_code()
         helpers_done[0] = True
 
 
