@@ -98,7 +98,10 @@ func (b *builder) prepare() error {
 func (b *builder) tell(line string) { b.view.Event(ui.Note{Text: line}) }
 
 func (b *builder) build(ctx context.Context) error {
-	s, err := b.a.openSite(b.c, b.name, siteOptions{file: true, write: true, tell: b.tell, runID: b.runID})
+	s, err := b.a.openSite(b.c, b.name, siteOptions{
+		file: true, write: true, tell: b.tell, runID: b.runID,
+		key: func(k cluster.KeyCreated) { b.view.Event(ui.KeyCreated{Name: k.Name, KeyID: k.KeyID}) },
+	})
 	if err != nil {
 		return err
 	}

@@ -258,8 +258,11 @@ func phaseStates(p *run.Plan) []cluster.PhaseStatus {
 	}
 	for _, ph := range phaseOrder[1:] {
 		st, ok := states[ph.name]
-		if !ok {
+		switch {
+		case p == nil:
 			st = "unknown"
+		case !ok:
+			st = "fresh" // this cluster has nothing of it
 		}
 		out = append(out, cluster.PhaseStatus{Phase: ph.name, State: st})
 	}

@@ -40,7 +40,6 @@ func TestLabDemo(t *testing.T) {
 	r.sub("ForceEtcd", func(t *testing.T) { forceEtcd(t, r) })
 	r.sub("ForceMasters", func(t *testing.T) { forceMasters(t, r, ca) })
 	r.sub("Drift", func(t *testing.T) { drift(t, r) })
-	r.sub("Pods", func(t *testing.T) { pods(t, r) })
 	r.sub("FirewallDrift", func(t *testing.T) { firewallDrift(t, r) })
 	r.sub("Destroy", func(t *testing.T) { destroyed(t, r) })
 }

@@ -24,9 +24,11 @@ func outputFlag() ucli.Flag {
 }
 
 func configFlag() ucli.Flag { return stringFlag("config", "", "config `FILE` (default ./NAME.yaml)") }
+
 func tokenDirFlag() ucli.Flag {
 	return stringFlag("token-dir", "", "look for the cluster's credentials in `DIR` first")
 }
+
 func verboseFlag() ucli.Flag {
 	return boolFlag("verbose", "tell more: fresh tasks, output of tasks, connections", "v")
 }
@@ -34,6 +36,7 @@ func quietFlag() ucli.Flag { return boolFlag("quiet", "tell only what failed") }
 func yesFlag() ucli.Flag {
 	return boolFlag("yes", "answer yes to questions that lose nothing", "y")
 }
+
 func confirmFlag() ucli.Flag {
 	return stringFlag("confirm", "", "confirm the loss of data or servers with the cluster's `NAME`")
 }

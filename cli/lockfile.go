@@ -2,12 +2,17 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
 	"time"
+
+	"github.com/google/renameio/v2"
 
 	"hk/tasks/host"
 	"hk/tasks/spec"
@@ -46,7 +51,7 @@ func (s *site) ensureLock(ctx context.Context) error {
 	s.tell("resolving what is downloaded: Kubernetes " + v.Kubernetes + ", etcd " + v.Etcd + ", containerd " + v.Containerd)
 	l, err := host.ResolveLock(ctx, host.Resolve{
 		Versions: v, Arches: host.Arches(s.cfg), Mirror: s.effective().Mirrors.Artifacts, Fetch: s.world.fetch, Now: s.a.now(),
-		Progress: s.progress(),
+		Progress: s.progress(), Known: s.a.knownArchive, Keep: s.a.keepArchive,
 	})
 	if err != nil {
 		return &exitError{
@@ -142,4 +147,45 @@ func (s *site) lockFromUnit() error {
 	}
 	s.lock, s.fresh = l, true
 	return nil
+}
+
+// archives is where the hashes of what archives hold are kept, by the hash of
+// the archive itself: reading three archives takes seconds, and what is in one
+// never changes. "" if this computer has no place for it.
+func (a *app) archives() string {
+	dir := a.getenv("XDG_CACHE_HOME")
+	if !filepath.IsAbs(dir) {
+		home := a.getenv("HOME")
+		if home == "" {
+			return ""
+		}
+		dir = filepath.Join(home, ".cache")
+	}
+	return filepath.Join(dir, "hk", "archives")
+}
+
+func (a *app) knownArchive(sha256 string) map[string]string {
+	if a.archives() == "" {
+		return nil
+	}
+	data, err := os.ReadFile(filepath.Join(a.archives(), sha256+".json"))
+	if err != nil {
+		return nil
+	}
+	var files map[string]string
+	if json.Unmarshal(data, &files) != nil {
+		return nil
+	}
+	return files
+}
+
+func (a *app) keepArchive(sha256 string, files map[string]string) {
+	dir := a.archives()
+	if dir == "" || os.MkdirAll(dir, 0o700) != nil {
+		return
+	}
+	data, err := json.Marshal(files)
+	if err == nil {
+		_ = renameio.WriteFile(filepath.Join(dir, sha256+".json"), data, 0o600) // it is read again then
+	}
 }

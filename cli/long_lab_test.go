@@ -14,6 +14,13 @@ import (
 	"time"
 )
 
+// TestLongPods looks at the pod network from the inside.
+func TestLongPods(t *testing.T) {
+	r := newRig(t, "demo", demoConfig)
+	r.good(r.build("demo"))
+	r.sub("Pods", func(t *testing.T) { pods(t, r) })
+}
+
 // TestLongKills kills hk with SIGKILL at four places of a first build and builds
 // on each time: one machine a host, one CA, and a kubeadm that was running is
 // found and waited for instead of being started again.

@@ -64,7 +64,7 @@ func pods(t *testing.T, r *rig) {
 		})
 		return out
 	}
-	get := func(pod, url string) string { return inside(pod, "wget", "-q", "-T", "5", "-O", "-", url) }
+	get := func(pod, url string) string { return inside(pod, "hk-tools", "get", url) }
 	want := func(what, got string, texts ...string) {
 		for _, s := range texts {
 			if !strings.Contains(got, s) {
@@ -84,7 +84,7 @@ func pods(t *testing.T, r *rig) {
 	if got := inside("one", "sh", "-c", "ping -c 2 -W 5 -M do -s $(( "+mtu+" - 28 )) "+two+" || busybox ping -c 2 -W 5 -s $(( "+mtu+" - 28 )) "+two); !strings.Contains(got, " 0% packet loss") {
 		t.Errorf("full-size ping: %s", got)
 	}
-	if got := inside("one", "sh", "-c", "wget -q -T 30 -O - http://"+two+":8080/bytes | wc -c"); got != "10485760" {
+	if got := inside("one", "sh", "-c", "hk-tools get http://"+two+":8080/bytes | wc -c"); got != "10485760" {
 		t.Errorf("a transfer of 10 MiB brought %s bytes", got)
 	}
 	mesh := r.on("worker-1", "ip -4 -o addr show dev hk0 | awk '{print $4}' | cut -d/ -f1")

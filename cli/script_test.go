@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -45,6 +46,7 @@ func TestScripts(t *testing.T) {
 			"exits":   cmdExits,
 			"inorder": cmdInOrder,
 			"replace": cmdReplace,
+			"waitfor": cmdWaitFor,
 		},
 	})
 }
@@ -97,4 +99,19 @@ func cmdReplace(ts *testscript.TestScript, neg bool, args []string) {
 func writeTestKey(file string) error {
 	_, err := makeKey(file, "test")
 	return err
+}
+
+// cmdWaitFor waits until a file is there: waitfor FILE.
+func cmdWaitFor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: waitfor FILE")
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
+		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
+			return
+		}
+	}
+	ts.Fatalf("%s did not appear", args[0])
 }

@@ -65,6 +65,13 @@ type TaskLog struct {
 	Line string `json:"line"`
 }
 
+// KeyCreated says that key material was made: a name is created once in a
+// cluster's life.
+type KeyCreated struct {
+	Name  string `json:"name"`
+	KeyID string `json:"key_id"`
+}
+
 // Note is a line about the build as a whole, such as what is being looked at;
 // it goes to views and logs only.
 type Note struct {
@@ -100,6 +107,7 @@ func (TaskStarted) event() string   { return "task_started" }
 func (TaskRetry) event() string     { return "task_retry" }
 func (TaskFinished) event() string  { return "task_finished" }
 func (TaskLog) event() string       { return "task_log" }
+func (KeyCreated) event() string    { return "key_created" }
 func (Note) event() string          { return "note" }
 func (BuildFinished) event() string { return "build_finished" }
 
@@ -138,6 +146,11 @@ func EncodeEvent(e Event, at time.Time) []byte {
 		v = struct {
 			eventHead
 			TaskLog
+		}{h, e}
+	case KeyCreated:
+		v = struct {
+			eventHead
+			KeyCreated
 		}{h, e}
 	case Note:
 		v = struct {

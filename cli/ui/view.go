@@ -147,6 +147,10 @@ func (t *teller) lines(e Event) []string {
 			return nil
 		}
 		return []string{t.o.Style.Dim(e.Text)}
+	case KeyCreated:
+		if t.o.Verbose {
+			return []string{fmt.Sprintf("key created: %s %s", e.Name, t.o.Style.Dim(e.KeyID))}
+		}
 	case TaskLog:
 		t.keep(e)
 	case TaskRetry:

@@ -34,6 +34,10 @@ type Resolve struct {
 	// Progress is told of bytes read of a download, one call at a time; total is
 	// -1 if it is not known. May be nil.
 	Progress func(name string, done, total int64)
+	// Known returns what Keep was told of an archive with this hash, by an
+	// earlier run; nil if nothing is known. Both may be nil.
+	Known func(sha256 string) map[string]string
+	Keep  func(sha256 string, files map[string]string)
 }
 
 // Bounds of what is read. The largest archive of 2026 unpacks to 150 MB.
@@ -89,8 +93,29 @@ func (r *Resolve) artifact(ctx context.Context, d download) (spec.Artifact, erro
 	if a.SHA256, err = r.published(ctx, d); err != nil || d.members == nil {
 		return a, err
 	}
-	a.Files, err = r.members(ctx, d, a.SHA256)
+	if r.Known != nil {
+		if a.Files = r.Known(a.SHA256); complete(a.Files, d.members) {
+			return a, nil
+		}
+	}
+	if a.Files, err = r.members(ctx, d, a.SHA256); err == nil && r.Keep != nil {
+		r.Keep(a.SHA256, a.Files)
+	}
 	return a, err
+}
+
+// complete reports whether each program has a hash.
+func complete(files map[string]string, names []string) bool {
+	for _, n := range names {
+		found := false
+		for f, sum := range files {
+			found = found || path.Base(f) == n && hex64.MatchString(sum)
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
 }
 
 // published is the checksum that upstream publishes for a download.
