@@ -199,7 +199,7 @@ func TestKeepAlive(t *testing.T) {
 				closed := make(chan time.Duration, 1)
 				began := time.Now()
 				go func() { p.keepAlive(c); closed <- time.Since(began) }()
-				time.Sleep(10 * time.Minute)
+				<-time.After(10 * time.Minute) // the bubble's minutes
 				synctest.Wait()
 				select {
 				case d := <-closed:
