@@ -238,6 +238,9 @@ func (b *builder) online(ctx context.Context) error {
 	if b.c.Bool("dry-run") {
 		return b.dryRun(ctx, d)
 	}
+	if err := b.cannotRemove(d); err != nil {
+		return err
+	}
 	if d.decision.Action == cluster.AskFirst {
 		if err := b.consent(d); err != nil {
 			return err
@@ -255,7 +258,7 @@ func (b *builder) online(ctx context.Context) error {
 		}
 	}
 	idle := d.plan.Count(run.Run)+d.plan.Count(run.Maybe)+d.plan.Count(run.IsBlocked) == 0
-	if idle && len(d.decision.Remove) == 0 && !b.site.sess.CopiesStale() && d.decision.Resume == nil {
+	if idle && !b.site.sess.CopiesStale() && d.decision.Resume == nil {
 		if !d.usable {
 			if err := b.site.keepRestored(ctx); err != nil {
 				return err
@@ -267,17 +270,24 @@ func (b *builder) online(ctx context.Context) error {
 	return b.write(ctx, d)
 }
 
+// cannotRemove refuses what this hk cannot carry out yet, before it is agreed
+// to: hosts that exist and that the config does not want any more.
+func (b *builder) cannotRemove(d *discovery) error {
+	if len(d.decision.Remove) == 0 {
+		return nil
+	}
+	return &exitError{
+		code: ExitConfig, class: classConfig,
+		err: fmt.Errorf("%s of %s %s not in the config any more, and removing hosts is more than this hk can do yet",
+			strings.Join(d.decision.Remove, ", "), b.name, map[bool]string{true: "is", false: "are"}[len(d.decision.Remove) == 1]),
+		hint: "set the count back; hk destroy " + b.name + " removes the whole cluster",
+	}
+}
+
 // consent asks for what the matrix wants a yes to, after showing it.
 func (b *builder) consent(d *discovery) error {
 	b.showChange(d)
 	refused := d.decision.Err()
-	if len(d.decision.Remove) > 0 && b.losesData(d) {
-		if err := b.a.confirmLoss(b.c, b.name, d.decision.Message); err != nil {
-			return refused
-		}
-		b.wish.ask.Update, b.wish.ask.Confirm = true, true
-		return nil
-	}
 	// --yes answers questions that lose nothing; carrying a change to a living
 	// cluster out is what --update is for.
 	if b.c.Bool("yes") || !b.a.person() || !b.a.ask(b.c, "carry this out?") {
@@ -285,19 +295,6 @@ func (b *builder) consent(d *discovery) error {
 	}
 	b.wish.ask.Update = true
 	return nil
-}
-
-// losesData reports whether a host to be removed is more than a worker.
-func (b *builder) losesData(d *discovery) bool {
-	for _, h := range d.decision.Remove {
-		if hf := d.found.Hosts[h]; hf != nil {
-			st := hf.State(nil)
-			if slices.Contains(st.Roles, "master") || slices.Contains(st.Roles, "etcd") {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // showChange tells the config fields with both values and the tasks.

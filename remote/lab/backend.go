@@ -67,7 +67,7 @@ func (b *backend) endpoint(id int64, ns string, slot int) fabric.Endpoint {
 
 func (b *backend) spec(ctx context.Context, m api.Machine) (machine.Spec, error) {
 	s := machine.Spec{
-		ID: m.ID, Hostname: m.Name, Image: m.Image, NS: fabric.NSPath(b.fabric.ServerNS(m.ID)),
+		ID: m.ID, Hostname: m.Name, Image: m.Image, NS: b.fabric.ServerNS(m.ID),
 		Gateway: fabric.PublicGateway, Resolver: b.fabric.Host().String(), UserData: m.UserData, SSHKeys: m.Keys,
 		Memory: int64(m.MemoryGB * (1 << 30)), Cores: m.Cores,
 	}

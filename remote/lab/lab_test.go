@@ -258,7 +258,8 @@ func TestMachines(t *testing.T) {
 		fmt.Sprintf("ping -c1 -W2 -q -M do -s 1422 %s >/dev/null; echo $?", private):      "0", // 1450 bytes
 		fmt.Sprintf("ping -c1 -W2 -q -M do -s 1423 %s >/dev/null 2>&1; echo $?", private): "1",
 		"getent hosts no.such.name.example; echo $?":                                      "2",
-		"timeout 2 bash -c ': >/dev/tcp/1.1.1.1/80' 2>/dev/null; echo $?":                 "1", // no route out, at once
+		"timeout 2 bash -c ': >/dev/tcp/1.1.1.1/80' 2>/dev/null; echo $?":                 "1",              // no route out, at once
+		"ls /sys/class/net | tr '\\n' ' '":                                                "eth0 enp7s0 lo", // its own, not this computer's
 		"systemctl is-system-running":                                                     "running",
 	} {
 		if got := run(t, toA, cmd); got != want {

@@ -11,12 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	"hk/remote/lab/api"
+	"hk/remote/lab/fabric"
 	"hk/remote/lab/image"
 	"hk/remote/lab/lb"
 	"hk/remote/lab/machine"
@@ -45,6 +47,7 @@ func Serve(ctx context.Context, o Options) error {
 		return err
 	}
 	raiseLimits()
+	raiseInotify("/proc/sys/fs/inotify/max_user_instances")
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
@@ -111,6 +114,7 @@ func newBackend(dir string, c *config, log func(string)) *backend {
 		dir: dir, exe: c.Exe, fabric: c.fabric(), names: &names.Server{}, images: imgs, log: log,
 		host: &machine.Host{
 			Lab: c.key(), Index: c.Index, Dir: filepath.Join(dir, "servers"),
+			Enter: fabric.Do,
 			Fill: func(ctx context.Context, name, dst string) error {
 				set, err := imgs.load(ctx, name)
 				if err != nil {
@@ -170,6 +174,22 @@ func raiseLimits() {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) == nil {
 		lim.Cur = lim.Max
 		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &lim)
+	}
+}
+
+// inotifyInstances is enough for a hundred machines: each has systemd, a
+// kubelet and a container runtime that watch files.
+const inotifyInstances = 8192
+
+// raiseInotify: the machines share one limit with the computer, whose default of
+// 128 ends at about five of them; containerd then starts without its CRI.
+func raiseInotify(path string) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && n < inotifyInstances {
+		_ = os.WriteFile(path, []byte(strconv.Itoa(inotifyInstances)), 0o644) //nolint:gosec // a kernel setting, not a file
 	}
 }
 

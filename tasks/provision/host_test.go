@@ -105,12 +105,12 @@ func TestWhatFirstContactFindsOut(t *testing.T) {
 		"a cloud server": {
 			remote.Facts{Arch: "arm64", CgroupV2: true, KernelWG: true, Capabilities: 1<<41 - 1},
 			remote.CommandResult{Code: 1, Stdout: []byte("none\n")},
-			"arch=arm64 cgroup=v2 kernel=own mtu=1500 restricted=false wg=kernel",
+			"arch=arm64 cgroup=v2 installation=i kernel=own mtu=1500 restricted=false wg=kernel",
 		},
 		"a machine of the lab": {
 			remote.Facts{Arch: "amd64", Capabilities: 1<<41 - 1 - 1<<24, Links: links},
 			remote.CommandResult{Stdout: []byte("systemd-nspawn\n")},
-			"arch=amd64 cgroup=v1 kernel=shared mtu=1450 restricted=true wg=user",
+			"arch=amd64 cgroup=v1 installation=i kernel=shared mtu=1450 restricted=true wg=user",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

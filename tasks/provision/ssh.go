@@ -127,6 +127,8 @@ func verifySSH(ctx context.Context, in sshIn, e *tasks.Env) (fp.Output, error) {
 		"arch": f.Arch, "cgroup": "v1", "wg": "user", "kernel": kernel,
 		"restricted": strconv.FormatBool(f.Capabilities&(1<<capSysResource) == 0),
 		"mtu":        strconv.Itoa(publicMTU(f.Links, in.IPv4)),
+		// Whoever needs first contact is stale on another disk (law 5).
+		"installation": in.Installation,
 	}
 	if f.CgroupV2 {
 		out["cgroup"] = "v2"

@@ -31,6 +31,8 @@ type Host struct {
 
 	// Fill puts an image's prefilled container storage into an empty directory.
 	Fill func(ctx context.Context, image, dir string) error
+	// Enter runs f, which starts a process, inside a network namespace.
+	Enter func(ns string, f func() error) error
 	// Exited is told when a machine ended; End says how. It may be nil.
 	Exited func(id int64)
 
@@ -44,7 +46,7 @@ type Spec struct {
 	Hostname string
 	Image    string // name for Fill
 	Root     string // the base root, never written to
-	NS       string // path of its network namespace
+	NS       string // its network namespace, for Host.Enter
 	Address  string // public IPv4, "" for none
 	Gateway  string
 	Resolver string
@@ -157,7 +159,9 @@ func (h *Host) Start(ctx context.Context, s Spec) error {
 	for _, note := range []string{"pid", "exit"} {
 		_ = os.Remove(filepath.Join(dir, note))
 	}
-	if err := cmd.Start(); err != nil {
+	// The whole of systemd-nspawn runs in the machine's namespace: with its own
+	// --network-namespace-path, /sys/class/net in the machine would be this computer's.
+	if err := h.Enter(s.NS, cmd.Start); err != nil {
 		return fmt.Errorf("starting machine %d: %w", s.ID, err)
 	}
 	go func() { _ = cmd.Wait() }() // reaps it, if we are still there
@@ -201,7 +205,6 @@ func (h *Host) nspawn(s Spec) []string {
 		"systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit",
 		"--machine=" + h.unitName(s.ID), "--hostname=" + s.Hostname,
 		"--directory=" + filepath.Join(dir, "root"),
-		"--network-namespace-path=" + s.NS,
 		"--resolv-conf=off", "--timezone=off", "--link-journal=no",
 		"--capability=all",
 		"--system-call-filter=@keyring bpf perf_event_open add_key request_key keyctl",
@@ -216,13 +219,9 @@ func (h *Host) nspawn(s Spec) []string {
 	return args
 }
 
-// watch tells Exited when the machine's supervisor ends. Once per machine.
+// watch tells Exited when the machine ended. Once per machine.
 func (h *Host) watch(id int64) {
 	if h.Exited == nil {
-		return
-	}
-	pid, ok := h.supervisor(id)
-	if !ok {
 		return
 	}
 	h.mu.Lock()
@@ -235,14 +234,28 @@ func (h *Host) watch(id int64) {
 	}
 	h.watched[id] = true
 	go func() {
-		err := waitGone(context.Background(), pid)
+		h.waitEnd(context.Background(), id)
 		h.mu.Lock()
 		delete(h.watched, id)
 		h.mu.Unlock()
-		if err == nil && !h.Running(id) {
-			h.Exited(id)
-		}
+		h.Exited(id)
 	}()
+}
+
+// waitEnd waits until nothing of the machine runs: its supervisor, or what is left
+// when somebody killed only that.
+func (h *Host) waitEnd(ctx context.Context, id int64) {
+	for h.Running(id) {
+		pid, ok := h.supervisor(id)
+		if !ok {
+			if pids, err := groupPids(h.group(id), false); err == nil {
+				pid, ok = initPid(pids)
+			}
+		}
+		if !ok || waitGone(ctx, pid) != nil {
+			time.Sleep(100 * time.Millisecond) // on its way up or down
+		}
+	}
 }
 
 // Watch begins to watch a machine that an earlier daemon started.

@@ -26,6 +26,13 @@ const defaultBytes = 10 << 20
 
 func main() {
 	addr := ":8080"
+	if len(os.Args) == 3 && os.Args[1] == "get" {
+		if err := get(os.Args[2], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "hk-tools:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) > 1 {
 		addr = os.Args[1]
 	}
@@ -35,6 +42,22 @@ func main() {
 		fmt.Fprintln(os.Stderr, "hk-tools:", err)
 		os.Exit(1)
 	}
+}
+
+// get writes what a URL answers: a client for checks from inside a pod (the
+// static busybox's own crashes where there is no C library to load).
+func get(url string, to io.Writer) error {
+	client := &http.Client{Timeout: 30 * time.Second}
+	resp, err := client.Get(url) //nolint:noctx // the client's timeout bounds it
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, resp.Status)
+	}
+	_, err = io.Copy(to, resp.Body)
+	return err
 }
 
 func handler() http.Handler {
