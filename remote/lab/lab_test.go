@@ -259,7 +259,7 @@ func TestMachines(t *testing.T) {
 		fmt.Sprintf("ping -c1 -W2 -q -M do -s 1423 %s >/dev/null 2>&1; echo $?", private): "1",
 		"getent hosts no.such.name.example; echo $?":                                      "2",
 		"timeout 2 bash -c ': >/dev/tcp/1.1.1.1/80' 2>/dev/null; echo $?":                 "1",              // no route out, at once
-		"ls /sys/class/net | tr '\\n' ' '":                                                "eth0 enp7s0 lo", // its own, not this computer's
+		"ls /sys/class/net | tr '\\n' ' '":                                                "enp7s0 eth0 lo", // its own, not this computer's
 		"systemctl is-system-running":                                                     "running",
 	} {
 		if got := run(t, toA, cmd); got != want {
