@@ -91,6 +91,9 @@ func TestRefusals(t *testing.T) {
 		"datacenters":     {"GET", "/v1/datacenters", secret, "", 410, "deprecated_api_endpoint"},
 		"one datacenter":  {"GET", "/v1/datacenters/1", secret, "", 410, "deprecated_api_endpoint"},
 		"actions, no ID":  {"GET", "/v1/actions", secret, "", 410, "deprecated_api_endpoint"},
+		"wrong method":    {"PATCH", "/v1/servers", secret, "", 405, "method_not_allowed"},
+		"no deletion":     {"DELETE", "/v1/pricing", secret, "", 405, "method_not_allowed"},
+		"metrics":         {"GET", "/v1/servers/1/metrics", secret, "", 422, "unsupported_error"},
 		"volume":          {"POST", "/v1/volumes", secret, "{}", 422, "unsupported_error"},
 		"action of other": {"GET", "/v1/servers/actions/1", secret, "", 404, "not_found"},
 	} {

@@ -27,9 +27,33 @@ func (s *Server) routes() {
 	s.routesBalancers()
 	s.routesActions()
 	s.routesCatalog()
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		replyError(w, fail("not_found", "API endpoint not found: %s %s", r.Method, r.URL.Path))
-	})
+	s.routesMissing()
+	s.mux.HandleFunc("/", s.noRoute)
+}
+
+// routesMissing are parts of things the lab has that it does not have yet.
+func (s *Server) routesMissing() {
+	for _, pattern := range []string{
+		"GET /servers/{id}/metrics", "GET /load_balancers/{id}/metrics", "PUT /images/{id}", "DELETE /images/{id}",
+		"POST /images/{id}/actions/change_protection",
+	} {
+		s.handle(pattern, func(r *request) (int, any, error) {
+			return 0, nil, fail("unsupported_error", "the lab cannot %s %s yet", r.Method, r.URL.Path)
+		})
+	}
+}
+
+// noRoute answers what no route takes: another method might be.
+func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := s.mux.Handler(other); pattern != "/" && pattern != "" {
+			replyError(w, fail("method_not_allowed", "method %s is not allowed for %s", r.Method, r.URL.Path))
+			return
+		}
+	}
+	replyError(w, fail("not_found", "API endpoint not found: %s %s", r.Method, r.URL.Path))
 }
 
 // workers does the actions, by command.
