@@ -125,12 +125,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		replyError(rec, fail("rate_limit_exceeded", "API rate limit exceeded"))
 		return
 	}
-	s.withFaults(rec, r, func(w http.ResponseWriter) {
+	s.withFaults(rec, r, func(w http.ResponseWriter) { //nolint:contextcheck // the request carries it
 		if !ok {
 			replyError(w, fail("unauthorized", "unable to authenticate"))
 			return
 		}
-		s.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), projectKey{}, tok.Project))) //nolint:contextcheck // it is the request
+		s.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), projectKey{}, tok.Project)))
 	})
 }
 
