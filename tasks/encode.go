@@ -18,8 +18,7 @@ func checkInput(kind string, t reflect.Type) {
 		panic("bug: input of " + kind + " is not a struct")
 	}
 	seen := map[string]bool{}
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		label := f.Tag.Get("part")
 		if label == "" || !f.IsExported() {
 			panic("bug: input field " + kind + "." + f.Name + " has no part label or is not exported")
@@ -58,7 +57,7 @@ type Canonical interface{ Canonical() string }
 // (config makes no difference between them).
 func canonical(v reflect.Value) string {
 	if v.Kind() == reflect.Struct || v.Kind() == reflect.Array {
-		if c, ok := v.Interface().(Canonical); ok {
+		if c, ok := reflect.TypeAssert[Canonical](v); ok {
 			return c.Canonical()
 		}
 	}

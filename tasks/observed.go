@@ -199,10 +199,7 @@ func driftOf(obs map[string]string, f *remote.Facts) string {
 
 func fileDrift(path, was, now string) string {
 	switch {
-	case now == "":
-		now = "absent"
-		fallthrough
-	case now == "absent":
+	case now == "" || now == "absent":
 		if was == "absent" {
 			return ""
 		}
