@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bytes"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -26,16 +27,17 @@ var masked = []string{
 	"modprobe@efi_pstore.service", "modprobe@fuse.service", "modprobe@loop.service",
 	"sys-kernel-debug.mount", "sys-kernel-tracing.mount", "dev-hugepages.mount",
 	"sys-fs-fuse-connections.mount", "systemd-update-utmp-runlevel.service",
-	"systemd-networkd-wait-online.service",
+	"systemd-networkd-wait-online.service", "systemd-update-utmp.service",
 }
 
-// maskedGenerators look for disks, consoles and kernel arguments a lab machine
-// does not have. cloud-init's asks which cloud this is; seed knows.
+// maskedGenerators look for disks, consoles, kernel arguments and old start scripts
+// a lab machine does not have. cloud-init's asks which cloud this is; seed knows.
 var maskedGenerators = []string{
 	"cloud-init-generator", "systemd-cryptsetup-generator", "systemd-debug-generator",
-	"systemd-getty-generator", "systemd-gpt-auto-generator", "systemd-hibernate-resume-generator",
-	"systemd-integritysetup-generator", "systemd-run-generator", "systemd-system-update-generator",
-	"systemd-veritysetup-generator",
+	"systemd-fstab-generator", "systemd-getty-generator", "systemd-gpt-auto-generator",
+	"systemd-hibernate-resume-generator", "systemd-integritysetup-generator",
+	"systemd-rc-local-generator", "systemd-run-generator", "systemd-system-update-generator",
+	"systemd-sysv-generator", "systemd-veritysetup-generator",
 }
 
 // seed writes into the mounted root what is the machine's own: identity, network,
@@ -64,9 +66,13 @@ func seed(root string, s Spec) error {
 		"etc/resolv.conf": "nameserver " + s.Resolver + "\noptions timeout:2 attempts:2\n",
 		"etc/hosts":       fmt.Sprintf("127.0.0.1 localhost\n127.0.1.1 %s\n::1 localhost ip6-localhost ip6-loopback\n", s.Hostname),
 
-		"var/lib/cloud/seed/nocloud/meta-data":   metaData(s),
-		"var/lib/cloud/seed/nocloud/user-data":   userData(s.UserData),
-		"var/lib/cloud/seed/nocloud/vendor-data": "",
+		// Units that bring /etc and /var up to a new /usr have nothing to do.
+		"etc/.updated": "", "var/.updated": "",
+
+		"etc/cloud/cloud.cfg.d/96-lab-modules.cfg": "cloud_config_modules: [" + strings.Join(configModules(s.UserData), ", ") + "]\n",
+		"var/lib/cloud/seed/nocloud/meta-data":     metaData(s),
+		"var/lib/cloud/seed/nocloud/user-data":     userData(s.UserData),
+		"var/lib/cloud/seed/nocloud/vendor-data":   "",
 	}
 	if s.Address != "" {
 		files["etc/systemd/network/10-eth0.network"] = fmt.Sprintf(`# The real cloud's way: a /32 and a gateway outside of it.
@@ -83,11 +89,6 @@ Gateway=%s
 GatewayOnLink=yes
 `, s.Address, s.Gateway)
 	}
-	if strings.Contains(s.UserData, "apt") {
-		// It looks the release up by running programs for a third of a second; so
-		// only where user data has something for it.
-		files["etc/cloud/cloud.cfg.d/96-lab-apt.cfg"] = "cloud_config_modules: [ssh-import-id, set-passwords, ntp, timezone, apt-configure, runcmd]\n"
-	}
 	for path, text := range files {
 		if err := write(filepath.Join(root, path), text, mode(path)); err != nil {
 			return err
@@ -101,6 +102,19 @@ func mode(path string) fs.FileMode {
 		return 0o600 // may hold keys
 	}
 	return 0o644
+}
+
+// configModules are those of cloud-init's second stage. Two of them start programs
+// for a third of a second before they see that there is nothing for them.
+func configModules(userData string) []string {
+	mods := []string{"ssh-import-id", "ntp", "timezone", "runcmd"}
+	if strings.Contains(userData, "apt") {
+		mods = append(mods, "apt-configure")
+	}
+	if strings.Contains(userData, "passw") || strings.Contains(userData, "pwauth") {
+		mods = append(mods, "set-passwords")
+	}
+	return mods
 }
 
 // metaData is NoCloud's; JSON is YAML.
@@ -133,7 +147,11 @@ func layRootfs(root string) error {
 		if err != nil {
 			return err
 		}
-		return write(filepath.Join(root, strings.TrimPrefix(path, "rootfs/")), string(b), 0o644)
+		mode := fs.FileMode(0o644)
+		if bytes.HasPrefix(b, []byte("#!")) {
+			mode = 0o755
+		}
+		return write(filepath.Join(root, strings.TrimPrefix(path, "rootfs/")), string(b), mode)
 	})
 }
 
