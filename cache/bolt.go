@@ -151,7 +151,7 @@ func (b *Bolt) open(readOnly bool) (db *bolt.DB, file *os.File, err error) {
 func (b *Bolt) view(db *bolt.DB, f func(*bolt.Tx) error) (err error) {
 	defer caught(&err, func() {})
 	defer faults()()
-	defer db.Close()
+	defer func() { _ = db.Close() }() // nothing was written
 	return db.View(f)
 }
 
@@ -187,7 +187,7 @@ func (b *Bolt) look(ctx context.Context) (bad error, askew bool) {
 	if err != nil {
 		return nil, false // whoever opens it next says why it cannot be opened
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // read only
 	askew, err = checkPages(f)
 	if !errors.Is(err, errPages) {
 		err = nil

@@ -255,7 +255,7 @@ func (b *Bolt) create() error {
 	}
 	temp := f.Name()
 	_ = f.Close()
-	defer os.Remove(temp)
+	defer func() { _ = os.Remove(temp) }() // a link to it is what counts
 	db, err := openNew(temp)
 	if err != nil {
 		return err
@@ -279,7 +279,7 @@ func syncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // read only
 	return f.Sync()
 }
 
@@ -293,7 +293,7 @@ func (b *Bolt) setAside(why error) error {
 	if err != nil {
 		return &StateError{Op: "set aside", Path: b.path, Err: err}
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it is read only and being left
 	aside, err := b.asideName()
 	if err == nil {
 		err = os.Rename(b.path, aside)

@@ -22,7 +22,7 @@ import (
 // these tests are about bytes, not about disks.
 func memoryDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "hk-cache-")
+	dir, err := os.MkdirTemp("/dev/shm", "hk-cache-") //nolint:usetesting // see above
 	if err != nil {
 		return t.TempDir()
 	}

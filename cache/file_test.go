@@ -54,7 +54,7 @@ func holdForEver(path string) {
 	})
 	fmt.Println(err)
 	for {
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) //nolint:forbidigo // it is a process that waits to be killed
 		runtime.KeepAlive(l)
 	}
 }
@@ -115,7 +115,7 @@ func TestReadingWritesNothing(t *testing.T) {
 	quiet := func() {
 		s := cache.Open(path, cache.Options{ReadOnly: true, Notice: func(n cache.Notice) { t.Errorf("notice: %s", n) }})
 		c := s.Cluster("uid")
-		kept(t, c)
+		kept(t, c) //nolint:contextcheck // a helper with its own
 		_, e1 := c.Whole(ctx, []string{"x"})
 		_, e2 := c.Get(ctx, "k")
 		_, e3 := s.Clusters(ctx)

@@ -68,7 +68,7 @@ func TakeLock(path string, h Holder) (*Lock, error) {
 		err = flock(f, syscall.LOCK_EX)
 	}
 	if err != nil {
-		defer f.Close()
+		defer func() { _ = f.Close() }() // it was only read
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, &LockedError{Path: path, Holder: readHolder(f)}
 		}
@@ -102,7 +102,7 @@ func ReadLock(path string) (*Holder, error) {
 	if err != nil {
 		return nil, &StateError{Op: "read", Path: path, Err: err}
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // read only
 	// A shared lock is refused only while somebody holds the exclusive one.
 	switch err := flock(f, syscall.LOCK_SH); {
 	case err == nil:

@@ -18,7 +18,7 @@ func (b *Bolt) salvage(ctx context.Context) error {
 	w, err := b.openForWriting()
 	if err != nil {
 		// Busy or gone: the next process sees to it.
-		return nil //nolint:nilerr // the write that follows meets the same error and reports it
+		return nil
 	}
 	defer func() {
 		if w != nil {
@@ -53,7 +53,7 @@ func (b *Bolt) copyGood(w *writer, temp string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer to.Close()
+	defer func() { err = errors.Join(err, to.Close()) }()
 	return w.db.View(func(from *bolt.Tx) error {
 		return to.Update(func(tx *bolt.Tx) error {
 			return from.ForEach(func(name []byte, bk *bolt.Bucket) error {

@@ -120,6 +120,7 @@ func TestExpandRefuses(t *testing.T) {
 
 // demoKinds is a small cluster: servers, one set of peers, etcd, a join.
 func demoKinds(t testing.TB) *graph.KindGraph {
+	t.Helper()
 	kg, err := graph.New([]graph.Kind{
 		{Phase: "workers", Part: "join", Scope: graph.OnHost, Roles: []string{"worker"}, Recipe: 1, Needs: []graph.Need{
 			{Kind: "net.mesh"}, {Kind: "etcd.health", Via: graph.ToCluster},
@@ -141,9 +142,12 @@ func demoKinds(t testing.TB) *graph.KindGraph {
 }
 
 func demo(t testing.TB) *graph.Graph {
+	t.Helper()
 	g, err := demoKinds(t).Expand([]graph.Host{
-		{Name: "master-1", Roles: []string{"master", "etcd"}}, {Name: "master-2", Roles: []string{"master", "etcd"}},
-		{Name: "worker-1", Roles: []string{"worker"}}, {Name: "worker-2", Roles: []string{"worker"}},
+		{Name: "master-1", Roles: []string{"master", "etcd"}},
+		{Name: "master-2", Roles: []string{"master", "etcd"}},
+		{Name: "worker-1", Roles: []string{"worker"}},
+		{Name: "worker-2", Roles: []string{"worker"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -360,6 +364,7 @@ func TestSet(t *testing.T) {
 // Lanes makes a graph with about n tasks as a cluster has them: hosts with
 // eight tasks each in a row, and a cluster task between the phases.
 func lanes(b testing.TB, n int) *graph.Graph {
+	b.Helper()
 	kg := laneKinds(b)
 	hosts := make([]graph.Host, n/8)
 	for i := range hosts {
@@ -373,6 +378,7 @@ func lanes(b testing.TB, n int) *graph.Graph {
 }
 
 func laneKinds(b testing.TB) *graph.KindGraph {
+	b.Helper()
 	var kinds []graph.Kind
 	for i := range 8 {
 		k := graph.Kind{Phase: fmt.Sprintf("phase-%d", i/2), Part: fmt.Sprintf("part-%d", i), Scope: graph.OnHost, Recipe: 1}

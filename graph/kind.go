@@ -1,5 +1,7 @@
 package graph
 
+import "slices"
+
 // Scope says whether a kind stands once for the cluster or once on each host.
 type Scope uint8
 
@@ -86,10 +88,8 @@ func (h *Host) HasRole(roles []string) bool {
 		return true
 	}
 	for _, r := range h.Roles {
-		for _, q := range roles {
-			if r == q {
-				return true
-			}
+		if slices.Contains(roles, r) {
+			return true
 		}
 	}
 	return false

@@ -21,10 +21,10 @@ func TestGolden(t *testing.T) {
 	if got := p.Fingerprint().String(); got != want {
 		t.Errorf("fingerprint %s, want %s", got, want)
 	}
-	if got := (fp.Output(nil)).Digest().Short(); got != "df3f619804a92fdb" {
+	if got := fp.Output(nil).Digest().Short(); got != "df3f619804a92fdb" {
 		t.Errorf("empty output %s", got)
 	}
-	if (fp.Output{}).Digest() != (fp.Output(nil)).Digest() {
+	if (fp.Output{}).Digest() != fp.Output(nil).Digest() {
 		t.Errorf("an empty and a nil output differ")
 	}
 }

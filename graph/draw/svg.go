@@ -44,7 +44,7 @@ func (p *page) svg() {
 	}
 	p.svgEdges(l)
 	for i := range l.boxes {
-		p.svgBox(l, &l.boxes[i])
+		p.svgBox(&l.boxes[i])
 	}
 	p.f("</svg>\n")
 }
@@ -69,7 +69,7 @@ func (p *page) svgHead(l *layout) {
 	}
 }
 
-func (p *page) svgBox(l *layout, b *box) {
+func (p *page) svgBox(b *box) {
 	c := look(b.state)
 	p.f(`<g><title>%s</title><rect x="%d" y="%d" width="%d" height="%d" rx="4" fill="%s" stroke="%s"/>`,
 		html.EscapeString(b.hint), b.x, b.y, b.width, boxHeight, c.fill, c.line)

@@ -140,7 +140,7 @@ func BenchmarkFirstBuild(b *testing.B) {
 			o, f := built(b, n)
 			b.ReportAllocs()
 			for b.Loop() {
-				clear(f.memory.records)
+				clear(f.records)
 				o.Recorder = f.memory
 				if sum, err := run.Build(context.Background(), o); err != nil || sum.Ran != o.Graph.Len() {
 					b.Fatal(sum, err)

@@ -534,8 +534,7 @@ func TestLawSparedIsSafe(t *testing.T) {
 		for _, w := range s.wrong {
 			t.Errorf("%s", w)
 		}
-		var refused *run.RefusedError
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*run.RefusedError](err); ok {
 			if s.calls > 0 || !cmp.Equal(before.store.answers(), s.store.answers()) {
 				t.Errorf("refused (%v) after %d calls", err, s.calls)
 			}

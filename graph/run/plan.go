@@ -214,7 +214,7 @@ func (p *Plan) inputs(t graph.Task, d *DecideInput) (because graph.Task, err err
 	if in.missing >= 0 {
 		unknown(in.missing)
 		if err != nil {
-			return because, nil // nothing is known of the parts
+			return because, nil //nolint:nilerr // nothing is known of the parts, which is no error of a plan
 		}
 	}
 	d.Parts = in.parts

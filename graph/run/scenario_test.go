@@ -170,7 +170,7 @@ func TestPoolWidths(t *testing.T) {
 		now[kind]++
 		most[kind] = max(most[kind], now[kind])
 		mu.Unlock()
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) //nolint:forbidigo // long enough that others could overlap; nothing depends on how long
 		mu.Lock()
 		now[kind]--
 		mu.Unlock()
@@ -238,7 +238,7 @@ func TestFirstInterrupt(t *testing.T) {
 		s.hook = func(name string) {
 			if name == "etcd.data/master-2" {
 				stop <- struct{}{}
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) //nolint:forbidigo // in a synctest bubble
 			}
 		}
 		o := s.options()
@@ -616,7 +616,7 @@ func TestPanics(t *testing.T) {
 	s = etcd(t, nil)
 	o := s.options()
 	o.Work = &panicky{s.world}
-	sum = s.build(t, o)
+	s.build(t, o)
 	if got := s.statuses()["join.join/worker-1"]; !strings.HasPrefix(got, "failed: : inputs: bug: panic in inputs of join.join/worker-1: bug: join.join/worker-1 asks for the output of etcd.ca") {
 		t.Errorf("%s", got)
 	}
@@ -636,7 +636,8 @@ func (w *panicky) Input(t graph.Task, up run.Upstream) (run.Input, error) {
 // Most urgent first: who has most behind it, by what tasks took before.
 func TestOrderByCriticalPath(t *testing.T) {
 	kinds := []graph.Kind{
-		{Phase: "p", Part: "a", Recipe: 1}, {Phase: "p", Part: "b", Recipe: 1},
+		{Phase: "p", Part: "a", Recipe: 1},
+		{Phase: "p", Part: "b", Recipe: 1},
 		{Phase: "p", Part: "c", Recipe: 1, Needs: []graph.Need{{Kind: "p.b", Via: graph.ToCluster}}},
 	}
 	s := newSite(expand(t, kinds, 1))
@@ -658,10 +659,10 @@ func TestOrderByCriticalPath(t *testing.T) {
 func TestCriticalPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := etcd(t, nil)
-		took := map[string]time.Duration{
+		took := map[string]int{ // seconds
 			"etcd.ca": 1, "etcd.data/master-2": 5, "etcd.data/master-1": 2, "etcd.service/master-1": 7, "etcd.health": 1, "join.join/worker-2": 3,
 		}
-		s.hook = func(name string) { time.Sleep(took[name] * time.Second) }
+		s.hook = func(name string) { time.Sleep(time.Duration(took[name]) * time.Second) } //nolint:forbidigo // in a synctest bubble
 		o := s.options()
 		o.Clock, o.Jobs = systemClock{}, 16
 		sum := s.build(t, o)

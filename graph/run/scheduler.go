@@ -209,7 +209,7 @@ func (s *sched) idle() bool {
 
 func (s *sched) unfinished() int {
 	n := 0
-	for st := Waiting; st < Ran; st++ {
+	for st := range Ran {
 		n += s.count[st]
 	}
 	return n

@@ -50,7 +50,7 @@ func startEtcd(t *tx, v *server) error {
 		return fmt.Errorf("etcd: no %s", initialEnv)
 	}
 	vars := map[string]string{}
-	for _, l := range strings.Split(string(env.Content), "\n") {
+	for l := range strings.SplitSeq(string(env.Content), "\n") {
 		if k, val, ok := strings.Cut(l, "="); ok {
 			vars[k] = val
 		}
@@ -60,7 +60,7 @@ func startEtcd(t *tx, v *server) error {
 	own := ownPeer(t, v)
 	if vars["ETCD_INITIAL_CLUSTER_STATE"] == "new" && !there {
 		c = etcdCluster{ID: uint64(t.next()), UID: v.Labels[remote.LabelUID]}
-		for _, m := range strings.Split(vars["ETCD_INITIAL_CLUSTER"], ",") {
+		for m := range strings.SplitSeq(vars["ETCD_INITIAL_CLUSTER"], ",") {
 			name, peer, _ := strings.Cut(m, "=")
 			c.Members = append(c.Members, etcdMember{ID: uint64(t.next()), Name: name, Peer: peer})
 		}
@@ -88,7 +88,7 @@ func startEtcd(t *tx, v *server) error {
 // ownPeer is the machine's peer URL, as its unit file has it.
 func ownPeer(t *tx, v *server) string {
 	f, _ := load[hostFile](t, fileKey(v.ID, "/etc/systemd/system/etcd.service"))
-	for _, w := range strings.Fields(string(f.Content)) {
+	for w := range strings.FieldsSeq(string(f.Content)) {
 		if u, ok := strings.CutPrefix(w, "--initial-advertise-peer-urls="); ok {
 			return u
 		}
@@ -124,13 +124,13 @@ func (c *etcdCluster) quorum(t *tx) bool {
 }
 
 // etcdOf is the etcd of hk's cluster with this UID.
-func etcdOf(t *tx, uid string) (string, etcdCluster, bool) {
+func etcdOf(t *tx, uid string) (etcdCluster, bool) {
 	for _, k := range t.keys("etcd/") {
 		if c, _ := load[etcdCluster](t, k); c.UID == uid {
-			return k, c, true
+			return c, true
 		}
 	}
-	return "", etcdCluster{}, false
+	return etcdCluster{}, false
 }
 
 // Etcd is a client.
@@ -149,8 +149,8 @@ func (w *World) NewEtcd(c remote.ClientCert, eps []remote.Endpoint) (remote.Etcd
 	return &Etcd{w: w, eps: eps}, nil
 }
 
-func etcdErr(op string, format string, args ...any) error {
-	return &remote.WorldError{World: "etcd", Op: op, Again: true, Err: fmt.Errorf(format, args...)}
+func etcdErr(op, why string) error {
+	return &remote.WorldError{World: "etcd", Op: op, Again: true, Err: errors.New(why)}
 }
 
 // through finds the cluster by any endpoint that is up; with a host only by it.

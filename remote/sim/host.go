@@ -157,7 +157,7 @@ func checkLease(t *tx, id int64, lease uint64) error {
 	}
 	var ident remote.HostIdentity
 	if json.Unmarshal(f.Content, &ident) != nil {
-		return nil
+		return nil //nolint:nilerr // a file that cannot be read has seen no lease
 	}
 	if ident.Lease > lease {
 		return fmt.Errorf("%w: generation %d, ours is %d", remote.ErrStaleGeneration, ident.Lease, lease)
@@ -226,7 +226,7 @@ func firstKey(userData string) string {
 		return ""
 	}
 	var lines []string
-	for _, l := range strings.Split(userData[i:j+len(end)], "\n") {
+	for l := range strings.SplitSeq(userData[i:j+len(end)], "\n") {
 		lines = append(lines, strings.TrimSpace(l))
 	}
 	signer, err := ssh.ParsePrivateKey([]byte(strings.Join(lines, "\n")))
@@ -542,7 +542,7 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	a, b := net.Pipe()
 	if strings.HasSuffix(addr, ":16442") {
-		go h.proxyTable(b)
+		go h.proxyTable(b) //nolint:gosec,contextcheck // it outlives the call that dialled
 	} else {
 		go func() { _, _ = io.Copy(io.Discard, b) }()
 	}
@@ -551,7 +551,7 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 
 // proxyTable answers one HTTP request as haproxy's statistics page does.
 func (h *Host) proxyTable(conn net.Conn) {
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // the other end notices
 	if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
 		return
 	}
@@ -563,7 +563,7 @@ func (h *Host) proxyTable(conn net.Conn) {
 			return err
 		}
 		conf, _ := load[hostFile](t, fileKey(v.ID, "/etc/hk/haproxy.cfg"))
-		for _, l := range strings.Split(string(conf.Content), "\n") {
+		for l := range strings.SplitSeq(string(conf.Content), "\n") {
 			f := strings.Fields(l)
 			if len(f) < 3 || f[0] != "server" {
 				continue

@@ -40,7 +40,7 @@ func apiUp(t *tx, id int64) bool {
 	if !u.Active || !t.has(fileKey(id, manifest("kube-apiserver"))) {
 		return false
 	}
-	_, c, ok := etcdOf(t, v.Labels[remote.LabelUID])
+	c, ok := etcdOf(t, v.Labels[remote.LabelUID])
 	return ok && c.quorum(t)
 }
 
@@ -53,8 +53,10 @@ func register(t *tx, v *server, version string) {
 	if t.has(k) {
 		return
 	}
-	n := remote.Node{Name: v.Name, UID: fmt.Sprintf("node-%d", t.next()), ProviderID: fmt.Sprintf("hcloud://%d", v.ID),
-		KubeletVersion: version, Labels: map[string]string{"kubernetes.io/hostname": v.Name}}
+	n := remote.Node{
+		Name: v.Name, UID: fmt.Sprintf("node-%d", t.next()), ProviderID: fmt.Sprintf("hcloud://%d", v.ID),
+		KubeletVersion: version, Labels: map[string]string{"kubernetes.io/hostname": v.Name},
+	}
 	if t.has(fileKey(v.ID, manifest("kube-apiserver"))) {
 		n.Labels["node-role.kubernetes.io/control-plane"] = ""
 		n.Taints = []remote.Taint{{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}}

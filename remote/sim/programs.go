@@ -131,7 +131,7 @@ func startMesh(t *tx, v *server) error {
 	}
 	s := wgState{Public: base64.StdEncoding.EncodeToString(private.PublicKey().Bytes()), Peers: map[string]remote.WGPeer{}}
 	var peer string
-	for _, l := range strings.Split(string(conf.Content), "\n") {
+	for l := range strings.SplitSeq(string(conf.Content), "\n") {
 		name, val, ok := strings.Cut(l, " = ")
 		if !ok || strings.HasPrefix(l, "#") {
 			continue
@@ -243,19 +243,21 @@ func kubeadm(t *tx, v *server, args []string, env map[string]string) error {
 		for _, a := range args {
 			if skip, ok := strings.CutPrefix(a, "--skip-phases="); ok {
 				if slices.Contains(strings.Split(skip, ","), "control-plane") {
-					return kubeadmOnce(t, v, flag(args, "--config"))
+					return kubeadmOnce(t, v, configFlag(args))
 				}
-				return kubeadmInit(t, v, flag(args, "--config"))
+				return kubeadmInit(t, v, configFlag(args))
 			}
 		}
 		return fmt.Errorf("sim: kubeadm init without --skip-phases: not known here")
 	case args[0] == "join":
-		return kubeadmJoin(t, v, flag(args, "--config"))
+		return kubeadmJoin(t, v, configFlag(args))
 	}
 	return fmt.Errorf("sim: kubeadm %s: not known here", args[0])
 }
 
-func flag(args []string, name string) string {
+// configFlag is the file that --config names; "" if it is not given.
+func configFlag(args []string) string {
+	const name = "--config"
 	for i, a := range args {
 		if a == name && i+1 < len(args) {
 			return args[i+1]
@@ -274,7 +276,7 @@ func docs(t *tx, v *server, path string) (map[string]map[string]any, error) {
 		return nil, fmt.Errorf("unable to read config from %q: no such file or directory", path)
 	}
 	out := map[string]map[string]any{}
-	for _, d := range strings.Split(string(f.Content), "\n---\n") {
+	for d := range strings.SplitSeq(string(f.Content), "\n---\n") {
 		var o map[string]any
 		if err := yaml.Unmarshal([]byte(d), &o); err != nil {
 			return nil, err
@@ -352,7 +354,7 @@ func kubeadmInit(t *tx, v *server, config string) error {
 			return fmt.Errorf("[ERROR ImagePull]: failed to pull %s", c)
 		}
 	}
-	if _, c, ok := etcdOf(t, v.Labels[remote.LabelUID]); !ok || !c.quorum(t) {
+	if c, ok := etcdOf(t, v.Labels[remote.LabelUID]); !ok || !c.quorum(t) {
 		return fmt.Errorf("[ERROR ExternalEtcdVersion]: no etcd endpoint answers")
 	}
 	version, _ := d["ClusterConfiguration"]["kubernetesVersion"].(string)
@@ -390,7 +392,7 @@ func kubeadmRender(t *tx, v *server, args []string, env map[string]string) error
 	if dir == "" || !slices.Contains(args, "--dry-run") {
 		return fmt.Errorf("sim: kubeadm init phase without a dry run: not known here")
 	}
-	d, err := docs(t, v, flag(args, "--config"))
+	d, err := docs(t, v, configFlag(args))
 	if err != nil {
 		return err
 	}
@@ -426,10 +428,14 @@ func kubeadmOnce(t *tx, v *server, config string) error {
 	s.Config, s.Tokens, s.Addons = true, true, true
 	store(t, kubeKey(uid), s)
 	for _, o := range [][3]string{
-		{"configmaps", "kube-system", "kubeadm-config"}, {"configmaps", "kube-system", "kubelet-config"},
-		{"configmaps", "kube-public", "cluster-info"}, {"clusterrolebindings", "", "kubeadm:node-autoapprove-bootstrap"},
-		{"clusterrolebindings", "", "kubeadm:cluster-admins"}, {"deployments", "kube-system", "coredns"},
-		{"daemonsets", "kube-system", "kube-proxy"}, {"services", "kube-system", "kube-dns"},
+		{"configmaps", "kube-system", "kubeadm-config"},
+		{"configmaps", "kube-system", "kubelet-config"},
+		{"configmaps", "kube-public", "cluster-info"},
+		{"clusterrolebindings", "", "kubeadm:node-autoapprove-bootstrap"},
+		{"clusterrolebindings", "", "kubeadm:cluster-admins"},
+		{"deployments", "kube-system", "coredns"},
+		{"daemonsets", "kube-system", "kube-proxy"},
+		{"services", "kube-system", "kube-dns"},
 	} {
 		store(t, objectKey(uid, o[0], o[1], o[2]), map[string]any{"metadata": map[string]any{"name": o[2], "namespace": o[1]}})
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -258,8 +259,6 @@ func (w *World) Calls() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := make(map[string]int, len(w.calls))
-	for k, v := range w.calls {
-		out[k] = v
-	}
+	maps.Copy(out, w.calls)
 	return out
 }
