@@ -91,17 +91,14 @@ func (b *backend) Build(ctx context.Context, m api.Machine) error {
 	if err != nil {
 		return err
 	}
-	if err := b.plug(ctx, m); err != nil {
+	if err := b.plug(m); err != nil {
 		return err
 	}
 	return b.host.Build(ctx, s)
 }
 
 // plug makes the machine's namespace and public interface.
-func (b *backend) plug(ctx context.Context, m api.Machine) error {
-	if err := b.fabric.KeepForwardOpen(ctx); err != nil {
-		return err
-	}
+func (b *backend) plug(m api.Machine) error {
 	ns := b.fabric.ServerNS(m.ID)
 	if m.Slot == 0 {
 		return b.fabric.Namespace(ns)
@@ -136,7 +133,7 @@ func (b *backend) replug(ctx context.Context, m api.Machine) error {
 			return err
 		}
 	}
-	if err := b.plug(ctx, m); err != nil {
+	if err := b.plug(m); err != nil {
 		return err
 	}
 	for _, n := range m.NICs {

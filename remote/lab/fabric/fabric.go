@@ -35,7 +35,8 @@ type Fabric struct {
 	// may reach, beside DNS.
 	Services []uint16
 
-	mu sync.Mutex // one change at a time to what all share: bridge, router, rules
+	mu      sync.Mutex // one change at a time to what all share: bridge, router, rules
+	applied string     // the rules as they were last given to the router
 }
 
 // Bridge is the name of the bridge all public traffic crosses.

@@ -32,6 +32,9 @@ func (f *Fabric) SyncRules(ctx context.Context, guards []Guard) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	text := f.render(guards)
+	if text == f.applied {
+		return nil
+	}
 	err := inNSProcess(f.RouterNS(), func() error {
 		_, err := nft(ctx, text, "-f", "-")
 		return err
@@ -39,6 +42,7 @@ func (f *Fabric) SyncRules(ctx context.Context, guards []Guard) error {
 	if err != nil {
 		return fmt.Errorf("firewall rules of the lab: %w", err)
 	}
+	f.applied = text
 	return nil
 }
 
