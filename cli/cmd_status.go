@@ -8,14 +8,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	ucli "github.com/urfave/cli/v2"
 
 	"hk/cli/ui"
 	"hk/graph"
 	"hk/graph/run"
-	"hk/remote"
 	"hk/tasks/cluster"
 )
 
@@ -138,14 +136,15 @@ func (a *app) statusOf(c *ucli.Context, name string) (st *cluster.Status, plan *
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	facts := make(chan map[string]*remote.Facts, 1)
-	go func() { facts <- s.lookAtHosts(c.Context) }()
-	st, err = s.sess.Status(c.Context)
-	seen := <-facts
-	if err != nil {
+	if s.sess.Unit() != nil {
+		if err := s.askForRecords(c.Context); err != nil {
+			s.tell("note: the records cannot be judged: " + err.Error())
+		}
+	}
+	if st, err = s.sess.Status(c.Context); err != nil {
 		return nil, nil, err
 	}
-	plan, perr := s.statusPlan(c.Context, seen)
+	plan, perr := s.statusPlan(c.Context)
 	if perr != nil {
 		st.Warnings = append(st.Warnings, "the records cannot be judged: "+perr.Error())
 	}
@@ -154,42 +153,18 @@ func (a *app) statusOf(c *ucli.Context, name string) (st *cluster.Status, plan *
 	return st, plan, nil
 }
 
-// lookAtHosts asks each host for what its records observed; nil answers are
-// told by Status already.
-func (s *site) lookAtHosts(ctx context.Context) map[string]*remote.Facts {
-	if s.sess.Unit() == nil {
-		return nil
-	}
+// askForRecords lets Status ask each host for what its records observed, in
+// the same round trip.
+func (s *site) askForRecords(ctx context.Context) error {
 	if err := s.prepareRecords(); err != nil {
-		return nil
+		return err
 	}
 	work, err := s.bind(ctx, nil, false)
 	if err != nil {
-		return nil
+		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2500*time.Millisecond)
-	defer cancel()
-	out := map[string]*remote.Facts{}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for i := range s.hosts {
-		name := s.hosts[i].Name
-		h, err := s.sess.HostOf(name)
-		if err != nil {
-			continue
-		}
-		wg.Go(func() {
-			f, err := h.Facts(ctx, work.Query(name))
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			out[name] = f
-			mu.Unlock()
-		})
-	}
-	wg.Wait()
-	return out
+	s.query = work.Query
+	return nil
 }
 
 // prepareRecords makes graph and records ready for a plan without a config
@@ -205,12 +180,9 @@ func (s *site) prepareRecords() error {
 }
 
 // statusPlan decides every task as a build would, on what was just seen.
-func (s *site) statusPlan(ctx context.Context, seen map[string]*remote.Facts) (*run.Plan, error) {
-	if s.sess.Unit() == nil {
+func (s *site) statusPlan(ctx context.Context) (*run.Plan, error) {
+	if s.sess.Unit() == nil || s.graph == nil {
 		return nil, nil
-	}
-	if err := s.prepareRecords(); err != nil {
-		return nil, err
 	}
 	usable, err := s.recordsUsable(ctx)
 	if err != nil || !usable {
@@ -220,17 +192,6 @@ func (s *site) statusPlan(ctx context.Context, seen map[string]*remote.Facts) (*
 	verify := run.VerifyOff
 	if found != nil && found.Inventory != nil {
 		verify = run.VerifyQuick
-		judged := *found
-		judged.Hosts = map[string]*cluster.HostFound{}
-		for n, h := range found.Hosts {
-			c := *h
-			c.Facts = seen[n]
-			if c.Facts == nil && c.Down == "" {
-				c.Down = "no answer"
-			}
-			judged.Hosts[n] = &c
-		}
-		found = &judged
 	}
 	work, err := s.bind(ctx, found, false)
 	if err != nil {

@@ -44,6 +44,7 @@ type site struct {
 	reader run.Recorder  // what plans and builds read: recs, or restored records
 	tell   func(string)  // lines for people
 	so     siteOptions
+	query  func(host string) remote.FactsQuery // what records observed; nil asks for none
 
 	kinds []tasks.Kind
 	hosts []spec.Host
@@ -217,6 +218,12 @@ func (s *site) loadSession() error {
 	so := cluster.Options{
 		Name: s.name, Store: s.units, World: s.world.World, SSHKey: strings.TrimSpace(s.world.pubKey),
 		Version: version, RunID: s.runID, Holder: s.a.holder(), KeyCreated: s.so.key, Notice: s.tell,
+		Query: func(host string) remote.FactsQuery {
+			if s.query == nil {
+				return remote.FactsQuery{}
+			}
+			return s.query(host)
+		},
 	}
 	if s.config != "" {
 		so.Spec, so.Source = s.cfg, s.src

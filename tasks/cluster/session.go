@@ -33,6 +33,9 @@ type Options struct {
 	Holder  string // who locks: user@host:pid
 	// KeyCreated is told of each key that is made.
 	KeyCreated func(KeyCreated)
+	// Query is what Status asks each host besides what it needs itself; nil asks
+	// no more.
+	Query func(host string) remote.FactsQuery
 	// Notice is told what a person should know and no answer holds.
 	Notice func(string)
 	Rand   io.Reader // nil: crypto/rand

@@ -120,7 +120,7 @@ func (s *Session) Status(ctx context.Context) (*Status, error) {
 	var found *Found
 	var catalog *remote.Catalog
 	wg.Go(func() {
-		f, err := s.Discover(ctx, Look{Limit: statusTime - 300*time.Millisecond})
+		f, err := s.Discover(ctx, Look{Query: s.o.Query, Limit: statusTime - 300*time.Millisecond})
 		if err != nil {
 			warn("looking at the cluster: %v", err)
 			return
