@@ -210,9 +210,15 @@ func (w *Work) recorded(t graph.Task) (fp.Output, bool) {
 	return rec.Output, true
 }
 
-// readFacts asks one host for everything its records observed.
+// readFacts asks one host for everything its records observed. On a host that was
+// never contacted there is nothing: a build that was stopped between a server's
+// creation and its first contact must go on, and its server's record has only the
+// cloud to be judged by.
 func (w *Work) readFacts(ctx context.Context, host string) (*remote.Facts, error) {
 	h, err := w.b.Env.HostOf(host)
+	if errors.Is(err, remote.ErrNotFound) {
+		return &remote.Facts{}, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,8 @@ func (b *backend) spec(ctx context.Context, m api.Machine) (machine.Spec, error)
 	s := machine.Spec{
 		ID: m.ID, Hostname: m.Name, Image: m.Image, NS: b.fabric.ServerNS(m.ID),
 		Gateway: fabric.PublicGateway, Resolver: b.fabric.Host().String(), UserData: m.UserData, SSHKeys: m.Keys,
-		Memory: int64(m.MemoryGB * (1 << 30)), Cores: m.Cores,
+		Packages: fmt.Sprintf("http://%s:%d", b.fabric.Host(), packagesPort),
+		Memory:   int64(m.MemoryGB * (1 << 30)), Cores: m.Cores,
 	}
 	if m.Slot != 0 {
 		s.Address = b.fabric.At(m.Slot).String()

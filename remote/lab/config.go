@@ -39,6 +39,7 @@ type token struct {
 const (
 	mirrorPort   = 8080
 	registryPort = 5000
+	packagesPort = 3142 // apt-cacher-ng's
 )
 
 func configPath(dir string) string { return filepath.Join(dir, "lab.json") }
@@ -73,7 +74,7 @@ func (c *config) write(dir string) error {
 func (c *config) key() string { return fmt.Sprintf("%s-%d", c.Name, c.Index) }
 
 func (c *config) fabric() *fabric.Fabric {
-	return &fabric.Fabric{Name: c.key(), Index: c.Index, Services: []uint16{mirrorPort, registryPort}}
+	return &fabric.Fabric{Name: c.key(), Index: c.Index, Services: []uint16{mirrorPort, registryPort, packagesPort}}
 }
 
 func (c *config) info(dir string) *Info {

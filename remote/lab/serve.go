@@ -253,6 +253,15 @@ func (s *servers) services(ctx context.Context, b *backend) error {
 		}
 		s.http(l, lazy(b.images, x.make))
 	}
+	packages, err := image.Packages(b.images.cache)
+	if err != nil {
+		return fmt.Errorf("opening the package proxy: %w", err)
+	}
+	l, err := lc.Listen(ctx, "tcp", at(packagesPort))
+	if err != nil {
+		return fmt.Errorf("opening the package proxy: %w", err)
+	}
+	s.http(l, packages)
 	return nil
 }
 

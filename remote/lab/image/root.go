@@ -97,14 +97,24 @@ func (m *maker) debootstrap(ctx context.Context, name, root string, sources []so
 // aptEnv is the environment for package tools, with the proxy that apt is told to use.
 func aptEnv(ctx context.Context) ([]string, error) {
 	env := append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-	proxy, err := output(ctx, "apt-config", "shell", "p", "Acquire::http::Proxy")
+	proxy, err := ownProxy(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, value, ok := strings.Cut(strings.TrimSpace(proxy), "="); ok {
-		env = append(env, "http_proxy="+strings.Trim(value, "'"))
+	if proxy != "" {
+		env = append(env, "http_proxy="+proxy)
 	}
 	return env, nil
+}
+
+// ownProxy is the proxy that this computer's apt is told to use, "" for none.
+func ownProxy(ctx context.Context) (string, error) {
+	said, err := output(ctx, "apt-config", "shell", "p", "Acquire::http::Proxy")
+	if err != nil {
+		return "", err
+	}
+	_, value, _ := strings.Cut(strings.TrimSpace(said), "=")
+	return strings.Trim(value, "'"), nil
 }
 
 // aptInstall installs packages inside a root, with the newest fixes for all of it.

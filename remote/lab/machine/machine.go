@@ -50,6 +50,7 @@ type Spec struct {
 	Address  string // public IPv4, "" for none
 	Gateway  string
 	Resolver string
+	Packages string // URL of the proxy for apt, "" for none
 	UserData string
 	SSHKeys  []string // authorized for root
 	Memory   int64    // bytes, 0 for no limit

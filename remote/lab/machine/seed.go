@@ -89,6 +89,9 @@ Gateway=%s
 GatewayOnLink=yes
 `, s.Address, s.Gateway)
 	}
+	if s.Packages != "" {
+		files["etc/apt/apt.conf.d/90-lab"] = fmt.Sprintf("Acquire::http::Proxy %q;\nAcquire::https::Proxy %q;\n", s.Packages, s.Packages)
+	}
 	for path, text := range files {
 		if err := write(filepath.Join(root, path), text, mode(path)); err != nil {
 			return err

@@ -1,0 +1,255 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sync/singleflight"
+)
+
+// Packages is the proxy machines get Debian packages through. It knows the package
+// sources of this computer and no other place, so that nothing else leaves the lab.
+// Packages never change under their name: they are kept in the cache directory and
+// fetched once, however many machines ask at a time. Indices are fetched each time.
+//
+// apt speaks to it as to any HTTP proxy: whole URLs for http sources, CONNECT for
+// https ones, whose content nobody in between can keep.
+func Packages(cacheDir string) (http.Handler, error) {
+	m, err := newMaker(Options{CacheDir: cacheDir})
+	if err != nil {
+		return nil, err
+	}
+	sources, err := debianSources("/etc/apt")
+	if err != nil {
+		return nil, err
+	}
+	return newPackages(filepath.Join(m.dir, "packages"), sources, aptProxy()), nil
+}
+
+// aptProxy is the proxy that this computer's apt is told to use, or that of the
+// environment.
+func aptProxy() func(*http.Request) (*url.URL, error) {
+	var once sync.Once
+	var proxy *url.URL
+	var err error
+	return func(r *http.Request) (*url.URL, error) {
+		once.Do(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			var said string
+			if said, err = ownProxy(ctx); err == nil && said != "" {
+				proxy, err = url.Parse(said)
+			}
+		})
+		if proxy == nil && err == nil {
+			return http.ProxyFromEnvironment(r)
+		}
+		return proxy, err
+	}
+}
+
+func newPackages(dir string, sources []source, proxy func(*http.Request) (*url.URL, error)) *packages {
+	p := &packages{dir: dir, hosts: map[string]bool{}, client: &http.Client{
+		Transport: &http.Transport{Proxy: proxy, ResponseHeaderTimeout: time.Minute, IdleConnTimeout: time.Minute},
+		// A mirror may send elsewhere; apt follows by itself, through us again.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	for _, s := range sources {
+		u, err := url.Parse(s.uri)
+		if err != nil || u.Host == "" {
+			continue // file: and copy: sources are of this computer alone
+		}
+		p.prefixes = append(p.prefixes, strings.TrimSuffix(u.Host+u.Path, "/")+"/")
+		if u.Scheme == "https" {
+			p.hosts[withPort(u.Host, "443")] = true
+		}
+	}
+	return p
+}
+
+type packages struct {
+	dir      string
+	prefixes []string        // HOST/PATH/ of the sources
+	hosts    map[string]bool // HOST:PORT that may be tunneled to
+	client   *http.Client
+	flight   singleflight.Group
+}
+
+func (p *packages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method == http.MethodConnect:
+		p.tunnel(w, r)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		http.Error(w, "packages are read-only", http.StatusMethodNotAllowed)
+	case !p.known(r.URL):
+		http.Error(w, "only the package sources of the lab's computer can be reached from here", http.StatusForbidden)
+	case strings.HasSuffix(r.URL.Path, ".deb"):
+		p.kept(w, r)
+	default:
+		p.pass(w, r)
+	}
+}
+
+func (p *packages) known(u *url.URL) bool {
+	if u.Scheme != "http" || strings.Contains(u.Path, "/../") {
+		return false
+	}
+	for _, prefix := range p.prefixes {
+		if strings.HasPrefix(u.Host+u.Path, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// kept serves a package from the cache, fetching it before if needed.
+func (p *packages) kept(w http.ResponseWriter, r *http.Request) {
+	rel := filepath.FromSlash(r.URL.Host + r.URL.Path)
+	if !filepath.IsLocal(rel) {
+		http.NotFound(w, r)
+		return
+	}
+	path := filepath.Join(p.dir, rel)
+	if _, err := os.Stat(path); err != nil {
+		// Not the request's context: others may wait for the same file.
+		_, err, _ := p.flight.Do(path, func() (any, error) { return nil, p.fetch(r.URL, path) })
+		var status statusError
+		switch {
+		case errors.As(err, &status):
+			http.Error(w, err.Error(), int(status))
+			return
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer closeQuietly(f)
+	st, err := f.Stat()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/vnd.debian.binary-package")
+	http.ServeContent(w, r, "", st.ModTime(), f)
+}
+
+// statusError is what the source answered in place of a package.
+type statusError int
+
+func (e statusError) Error() string {
+	return fmt.Sprintf("the package source answers %d %s", int(e), http.StatusText(int(e)))
+}
+
+// fetchTime is how long one package may take; the largest have some 100 MB.
+const fetchTime = 10 * time.Minute
+
+func (p *packages) fetch(u *url.URL, path string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	res, err := p.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(res.Body)
+	if res.StatusCode != http.StatusOK {
+		return statusError(res.StatusCode)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // public packages
+		return err
+	}
+	f, err := renameio.NewPendingFile(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Cleanup() }()
+	// A body that ends early is an error of Copy: its length was announced.
+	if _, err := io.Copy(f, res.Body); err != nil {
+		return fmt.Errorf("fetching %s: %w", u.Path, err)
+	}
+	return f.CloseAtomicallyReplace()
+}
+
+// pass hands a request on: an index, which changes under its name.
+func (p *packages) pass(w http.ResponseWriter, r *http.Request) {
+	req, err := http.NewRequestWithContext(r.Context(), r.Method, r.URL.String(), nil)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	for _, h := range []string{"Accept", "If-Modified-Since", "If-Range", "Range", "Cache-Control", "User-Agent"} {
+		if v := r.Header.Get(h); v != "" {
+			req.Header.Set(h, v)
+		}
+	}
+	res, err := p.client.Do(req)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer closeQuietly(res.Body)
+	for _, h := range []string{"Content-Type", "Content-Length", "Content-Range", "Last-Modified", "ETag", "Location", "Cache-Control"} {
+		if v := res.Header.Get(h); v != "" {
+			w.Header().Set(h, v)
+		}
+	}
+	w.WriteHeader(res.StatusCode)
+	_, _ = io.Copy(w, res.Body) // the client sees that it is short and asks again
+}
+
+// tunnel connects to an https source.
+func (p *packages) tunnel(w http.ResponseWriter, r *http.Request) {
+	if !p.hosts[withPort(r.Host, "443")] {
+		http.Error(w, "only the package sources of the lab's computer can be reached from here", http.StatusForbidden)
+		return
+	}
+	up, err := (&net.Dialer{Timeout: 30 * time.Second}).DialContext(r.Context(), "tcp", withPort(r.Host, "443"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer closeQuietly(up)
+	down, buf, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer closeQuietly(down)
+	if _, err := down.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
+		return
+	}
+	ended := make(chan struct{}, 2)
+	relay := func(dst io.Writer, src io.Reader) {
+		_, _ = io.Copy(dst, src) // either side may hang up at any time
+		ended <- struct{}{}
+	}
+	go relay(up, buf)
+	go relay(down, up)
+	<-ended
+}
+
+func withPort(host, port string) string {
+	if _, _, err := net.SplitHostPort(host); err == nil {
+		return host
+	}
+	return net.JoinHostPort(host, port)
+}
