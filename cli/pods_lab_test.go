@@ -74,12 +74,13 @@ func pods(t *testing.T, r *rig) {
 	}
 	want("pod to pod, with the pod's own address", get("one", "http://"+two+":8080/"), "two", one)
 	want("Service by name, backend on another host", get("one", "http://two.default.svc.cluster.local/"), "two")
-	want("Service whose backend is the client itself", get("one", "http://one/"), "one")
+	// By its whole name: a pod's own name is its own address without a Service.
+	want("Service whose backend is the client itself", get("one", "http://one.default.svc.cluster.local/"), "one")
 	r.write("near.yaml", podManifest("near", "demo-worker-1", ""))
 	r.kube("apply", "-f", "near.yaml")
 	t.Cleanup(func() { r.kubectl("delete", "-f", "near.yaml", "--wait=false") })
 	r.kube("wait", "--for=condition=Ready", "pod/near", "--timeout=120s")
-	want("Service, backend on the same host", get("near", "http://one/"), "one")
+	want("Service, backend on the same host", get("near", "http://one.default.svc.cluster.local/"), "one")
 	mtu := r.on("worker-1", "cat /sys/class/net/hk0/mtu")
 	if got := inside("one", "sh", "-c", "ping -c 2 -W 5 -M do -s $(( "+mtu+" - 28 )) "+two+" || busybox ping -c 2 -W 5 -s $(( "+mtu+" - 28 )) "+two); !strings.Contains(got, " 0% packet loss") {
 		t.Errorf("full-size ping: %s", got)
@@ -123,7 +124,7 @@ func (r *rig) capture() (stop func() string) {
 		if !strings.Contains(errOut.String(), "packets captured") {
 			r.t.Errorf("tcpdump did not run: %s", errOut.String())
 		}
-		return out.String()
+		return strings.TrimSpace(out.String()) // tcpdump ends a line when it is interrupted
 	}
 }
 
