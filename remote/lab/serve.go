@@ -253,7 +253,7 @@ func (s *servers) services(ctx context.Context, b *backend) error {
 		}
 		s.http(l, lazy(b.images, x.make))
 	}
-	packages, err := image.Packages(b.images.cache)
+	packages, err := image.Packages(ctx, b.images.cache)
 	if err != nil {
 		return fmt.Errorf("opening the package proxy: %w", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -25,7 +24,7 @@ import (
 //
 // apt speaks to it as to any HTTP proxy: whole URLs for http sources, CONNECT for
 // https ones, whose content nobody in between can keep.
-func Packages(cacheDir string) (http.Handler, error) {
+func Packages(ctx context.Context, cacheDir string) (http.Handler, error) {
 	m, err := newMaker(Options{CacheDir: cacheDir})
 	if err != nil {
 		return nil, err
@@ -34,29 +33,25 @@ func Packages(cacheDir string) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newPackages(filepath.Join(m.dir, "packages"), sources, aptProxy()), nil
+	proxy, err := aptProxy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newPackages(filepath.Join(m.dir, "packages"), sources, proxy), nil
 }
 
 // aptProxy is the proxy that this computer's apt is told to use, or that of the
 // environment.
-func aptProxy() func(*http.Request) (*url.URL, error) {
-	var once sync.Once
-	var proxy *url.URL
-	var err error
-	return func(r *http.Request) (*url.URL, error) {
-		once.Do(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			var said string
-			if said, err = ownProxy(ctx); err == nil && said != "" {
-				proxy, err = url.Parse(said)
-			}
-		})
-		if proxy == nil && err == nil {
-			return http.ProxyFromEnvironment(r)
-		}
-		return proxy, err
+func aptProxy(ctx context.Context) (func(*http.Request) (*url.URL, error), error) {
+	said, err := ownProxy(ctx)
+	if err != nil || said == "" {
+		return http.ProxyFromEnvironment, err
 	}
+	u, err := url.Parse(said)
+	if err != nil {
+		return nil, fmt.Errorf("the proxy of this computer's apt: %w", err)
+	}
+	return http.ProxyURL(u), nil
 }
 
 func newPackages(dir string, sources []source, proxy func(*http.Request) (*url.URL, error)) *packages {
@@ -122,8 +117,9 @@ func (p *packages) kept(w http.ResponseWriter, r *http.Request) {
 	}
 	path := filepath.Join(p.dir, rel)
 	if _, err := os.Stat(path); err != nil {
-		// Not the request's context: others may wait for the same file.
-		_, err, _ := p.flight.Do(path, func() (any, error) { return nil, p.fetch(r.URL, path) })
+		// Not ended with the request: others may wait for the same file.
+		ctx := context.WithoutCancel(r.Context())
+		_, err, _ := p.flight.Do(path, func() (any, error) { return nil, p.fetch(ctx, r.URL, path) })
 		var status statusError
 		switch {
 		case errors.As(err, &status):
@@ -159,8 +155,8 @@ func (e statusError) Error() string {
 // fetchTime is how long one package may take; the largest have some 100 MB.
 const fetchTime = 10 * time.Minute
 
-func (p *packages) fetch(u *url.URL, path string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), fetchTime)
+func (p *packages) fetch(ctx context.Context, u *url.URL, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -191,7 +187,7 @@ func (p *packages) fetch(u *url.URL, path string) error {
 
 // pass hands a request on: an index, which changes under its name.
 func (p *packages) pass(w http.ResponseWriter, r *http.Request) {
-	req, err := http.NewRequestWithContext(r.Context(), r.Method, r.URL.String(), nil)
+	req, err := http.NewRequestWithContext(r.Context(), r.Method, r.URL.String(), nil) //nolint:gosec // to a known source only
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -201,7 +197,7 @@ func (p *packages) pass(w http.ResponseWriter, r *http.Request) {
 			req.Header.Set(h, v)
 		}
 	}
-	res, err := p.client.Do(req)
+	res, err := p.client.Do(req) //nolint:gosec // as above
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
