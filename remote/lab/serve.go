@@ -246,6 +246,7 @@ func (s *servers) services(ctx context.Context, b *backend) error {
 	}{
 		{mirrorPort, "artifact mirror", func(set *image.Set) (http.Handler, error) { return image.Mirror(set), nil }},
 		{registryPort, "container registry", image.Registry},
+		{packagesPort, "package proxy", func(*image.Set) (http.Handler, error) { return image.Packages(ctx, b.images.cache) }},
 	} {
 		l, err := lc.Listen(ctx, "tcp", at(x.port))
 		if err != nil {
@@ -253,15 +254,6 @@ func (s *servers) services(ctx context.Context, b *backend) error {
 		}
 		s.http(l, lazy(b.images, x.make))
 	}
-	packages, err := image.Packages(ctx, b.images.cache)
-	if err != nil {
-		return fmt.Errorf("opening the package proxy: %w", err)
-	}
-	l, err := lc.Listen(ctx, "tcp", at(packagesPort))
-	if err != nil {
-		return fmt.Errorf("opening the package proxy: %w", err)
-	}
-	s.http(l, packages)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -25,20 +26,29 @@ func Mirror(set *Set) http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		f, err := os.Open(filepath.Join(dir, rel))
-		if err != nil {
+		if err := serveFile(w, r, filepath.Join(dir, rel), "application/octet-stream"); err != nil {
 			http.NotFound(w, r)
-			return
 		}
-		defer closeQuietly(f)
-		st, err := f.Stat()
-		if err != nil || !st.Mode().IsRegular() {
-			http.NotFound(w, r)
-			return
-		}
-		w.Header().Set("Content-Type", "application/octet-stream")
-		http.ServeContent(w, r, "", st.ModTime(), f)
 	})
+}
+
+// serveFile answers with a regular file; after an error nothing is written yet.
+func serveFile(w http.ResponseWriter, r *http.Request, path, contentType string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(f)
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a file", path)
+	}
+	w.Header().Set("Content-Type", contentType)
+	http.ServeContent(w, r, "", st.ModTime(), f)
+	return nil
 }
 
 func hasHiddenPart(rel string) bool {

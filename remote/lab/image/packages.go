@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/singleflight"
+
+	"hk/remote/lab/lb"
 )
 
 // Packages is the proxy machines get Debian packages through. It knows the package
@@ -55,11 +58,12 @@ func aptProxy(ctx context.Context) (func(*http.Request) (*url.URL, error), error
 }
 
 func newPackages(dir string, sources []source, proxy func(*http.Request) (*url.URL, error)) *packages {
-	p := &packages{dir: dir, hosts: map[string]bool{}, client: &http.Client{
-		Transport: &http.Transport{Proxy: proxy, ResponseHeaderTimeout: time.Minute, IdleConnTimeout: time.Minute},
-		// A mirror may send elsewhere; apt follows by itself, through us again.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	// A transport alone follows no redirect: apt does that by itself, through us again.
+	t := &http.Transport{Proxy: proxy, ResponseHeaderTimeout: time.Minute, IdleConnTimeout: time.Minute}
+	p := &packages{
+		dir: dir, hosts: map[string]bool{}, transport: t,
+		pass: &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: t},
+	}
 	for _, s := range sources {
 		u, err := url.Parse(s.uri)
 		if err != nil || u.Host == "" {
@@ -74,12 +78,15 @@ func newPackages(dir string, sources []source, proxy func(*http.Request) (*url.U
 }
 
 type packages struct {
-	dir      string
-	prefixes []string        // HOST/PATH/ of the sources
-	hosts    map[string]bool // HOST:PORT that may be tunneled to
-	client   *http.Client
-	flight   singleflight.Group
+	dir       string
+	prefixes  []string        // HOST/PATH/ of the sources
+	hosts     map[string]bool // HOST:PORT that may be tunneled to
+	transport *http.Transport
+	pass      http.Handler // for indices, which change under their names
+	flight    singleflight.Group
 }
+
+const onlySources = "only the package sources of the lab's computer can be reached from here"
 
 func (p *packages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
@@ -88,11 +95,11 @@ func (p *packages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		http.Error(w, "packages are read-only", http.StatusMethodNotAllowed)
 	case !p.known(r.URL):
-		http.Error(w, "only the package sources of the lab's computer can be reached from here", http.StatusForbidden)
+		http.Error(w, onlySources, http.StatusForbidden)
 	case strings.HasSuffix(r.URL.Path, ".deb"):
 		p.kept(w, r)
 	default:
-		p.pass(w, r)
+		p.pass.ServeHTTP(w, r)
 	}
 }
 
@@ -130,19 +137,9 @@ func (p *packages) kept(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	f, err := os.Open(path)
-	if err != nil {
+	if err := serveFile(w, r, path, "application/vnd.debian.binary-package"); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
 	}
-	defer closeQuietly(f)
-	st, err := f.Stat()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/vnd.debian.binary-package")
-	http.ServeContent(w, r, "", st.ModTime(), f)
 }
 
 // statusError is what the source answered in place of a package.
@@ -162,7 +159,7 @@ func (p *packages) fetch(ctx context.Context, u *url.URL, path string) error {
 	if err != nil {
 		return err
 	}
-	res, err := p.client.Do(req)
+	res, err := p.transport.RoundTrip(req)
 	if err != nil {
 		return err
 	}
@@ -185,62 +182,32 @@ func (p *packages) fetch(ctx context.Context, u *url.URL, path string) error {
 	return f.CloseAtomicallyReplace()
 }
 
-// pass hands a request on: an index, which changes under its name.
-func (p *packages) pass(w http.ResponseWriter, r *http.Request) {
-	req, err := http.NewRequestWithContext(r.Context(), r.Method, r.URL.String(), nil) //nolint:gosec // to a known source only
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	for _, h := range []string{"Accept", "If-Modified-Since", "If-Range", "Range", "Cache-Control", "User-Agent"} {
-		if v := r.Header.Get(h); v != "" {
-			req.Header.Set(h, v)
-		}
-	}
-	res, err := p.client.Do(req) //nolint:gosec // as above
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
-	}
-	defer closeQuietly(res.Body)
-	for _, h := range []string{"Content-Type", "Content-Length", "Content-Range", "Last-Modified", "ETag", "Location", "Cache-Control"} {
-		if v := res.Header.Get(h); v != "" {
-			w.Header().Set(h, v)
-		}
-	}
-	w.WriteHeader(res.StatusCode)
-	_, _ = io.Copy(w, res.Body) // the client sees that it is short and asks again
-}
-
 // tunnel connects to an https source.
 func (p *packages) tunnel(w http.ResponseWriter, r *http.Request) {
-	if !p.hosts[withPort(r.Host, "443")] {
-		http.Error(w, "only the package sources of the lab's computer can be reached from here", http.StatusForbidden)
+	source := withPort(r.Host, "443")
+	if !p.hosts[source] {
+		http.Error(w, onlySources, http.StatusForbidden)
 		return
 	}
-	up, err := (&net.Dialer{Timeout: 30 * time.Second}).DialContext(r.Context(), "tcp", withPort(r.Host, "443"))
+	up, err := (&net.Dialer{Timeout: 30 * time.Second}).DialContext(r.Context(), "tcp", source)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
 	defer closeQuietly(up)
-	down, buf, err := http.NewResponseController(w).Hijack()
+	down, early, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	defer closeQuietly(down)
-	if _, err := down.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
+	if _, err := io.WriteString(down, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
-	ended := make(chan struct{}, 2)
-	relay := func(dst io.Writer, src io.Reader) {
-		_, _ = io.Copy(dst, src) // either side may hang up at any time
-		ended <- struct{}{}
+	if _, err := io.CopyN(up, early, int64(early.Reader.Buffered())); err != nil {
+		return
 	}
-	go relay(up, buf)
-	go relay(down, up)
-	<-ended
+	lb.Join(down, up)
 }
 
 func withPort(host, port string) string {

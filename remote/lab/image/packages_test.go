@@ -96,6 +96,29 @@ func TestPackagesKeepsNoFailure(t *testing.T) {
 	}
 }
 
+// An https source is reached through a tunnel: what arrives is the source's own
+// certificate and words.
+func TestPackagesTunnelsToHTTPSSources(t *testing.T) {
+	source := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "index") }))
+	t.Cleanup(source.Close)
+	proxy := httptest.NewServer(newPackages(t.TempDir(), parseOneLine("deb "+source.URL+"/debian bookworm main"), nil))
+	t.Cleanup(proxy.Close)
+	u, err := url.Parse(proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := source.Client()
+	c.Transport.(*http.Transport).Proxy = http.ProxyURL(u)
+	res, err := c.Get(source.URL + "/debian/dists/InRelease")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeQuietly(res.Body)
+	if b, err := io.ReadAll(res.Body); err != nil || string(b) != "index" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
 func TestPackagesReachesNothingElse(t *testing.T) {
 	source, proxy, asked := packagesProxy(t)
 	for _, path := range []string{"/other/a.deb", "/debian/../secret", "/debianx/a.deb"} {

@@ -93,7 +93,7 @@ func (s *service) proxy(client net.Conn) {
 				continue
 			}
 		}
-		join(client, target)
+		Join(client, target)
 		s.disown(x, target)
 		return
 	}
@@ -118,8 +118,8 @@ func (s *service) disown(x *slot, c net.Conn) {
 	delete(x.conns, c)
 }
 
-// join copies both ways until both ends are done or one breaks.
-func join(a, b net.Conn) {
+// Join copies both ways until both ends are done or one breaks.
+func Join(a, b net.Conn) {
 	var wg sync.WaitGroup
 	one := func(to, from net.Conn) {
 		_, err := io.Copy(to, from)
