@@ -90,7 +90,7 @@ func pods(t *testing.T, r *rig) {
 	}
 	mesh := r.on("worker-1", "ip -4 -o addr show dev hk0 | awk '{print $4}' | cut -d/ -f1")
 	want("hostPort at the mesh address, from a pod on another host", get("two", "http://"+mesh+":18080/"), "one")
-	want("logs", r.kube("logs", "one", "--tail=5")+"logs", "logs")
+	want("logs", r.kube("-n", "kube-system", "logs", "deployment/coredns"), "CoreDNS-")
 	want("exec", inside("two", "hostname"), "two")
 	nodePort(t, r)
 	if seen := stop(); seen != "" {
