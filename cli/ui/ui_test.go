@@ -9,12 +9,22 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 func clock() (func() time.Time, func(time.Duration)) {
 	t := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 	return func() time.Time { return t }, func(d time.Duration) { t = t.Add(d) }
+}
+
+// ticker returns what lets a second pass in a view and waits until it is drawn.
+func ticker(ticks chan<- time.Time, now func() time.Time, step func(time.Duration)) func() {
+	return func() {
+		step(time.Second)
+		ticks <- now()
+		synctest.Wait()
+	}
 }
 
 // screen is a small terminal: it knows what the live view writes and nothing
@@ -90,16 +100,14 @@ func (s *screen) down() {
 
 func (s *screen) String() string { return strings.Join(s.lines, "\n") }
 
-func TestFancy(t *testing.T) {
+func TestFancy(t *testing.T) { synctest.Test(t, testFancy) }
+
+func testFancy(t *testing.T) {
 	now, step := clock()
 	scr := newScreen(t, 60, 24)
 	ticks := make(chan time.Time)
 	f := NewFancy(scr, Options{Now: now}, ticks)
-	tick := func() {
-		step(time.Second)
-		ticks <- now()
-		ticks <- now() // the first was drawn when the second is taken
-	}
+	tick := ticker(ticks, now, step)
 	f.Event(BuildStarted{Cluster: "demo", RunID: "r", Selected: 3})
 	f.Event(TaskStarted{Task: "etcd-setup.certs/master-1", Host: "master-1", Attempt: 1, Reason: "never built"})
 	f.Event(TaskStarted{Task: "etcd-setup.binary/master-1", Host: "master-1", Attempt: 1})
@@ -131,14 +139,16 @@ func TestFancy(t *testing.T) {
 }
 
 // A window that becomes narrower wraps the old area; it must still be found.
-func TestFancyResizeAndPause(t *testing.T) {
+func TestFancyResizeAndPause(t *testing.T) { synctest.Test(t, testFancyResizeAndPause) }
+
+func testFancyResizeAndPause(t *testing.T) {
 	now, step := clock()
 	scr := newScreen(t, 80, 24)
 	ticks := make(chan time.Time)
 	f := NewFancy(scr, Options{Now: now}, ticks)
 	f.Event(BuildStarted{Selected: 1})
 	f.Event(TaskStarted{Task: strings.Repeat("x", 60)})
-	tick := func() { step(time.Second); ticks <- now(); ticks <- now() }
+	tick := ticker(ticks, now, step)
 	tick()
 	rewrap(scr, 40)
 	tick()
