@@ -24,6 +24,9 @@ import (
 // rules for joining only together with a token. hk deletes it right after.
 const tokenLife = "15m0s"
 
+// bornLimit bounds waiting for a master that was found ready before.
+const bornLimit = 20 * time.Second
+
 type bootstrapIn struct {
 	Masters []string `part:"alloc:masters"`
 	Shared  string   `part:"out:control-plane.shared"`
@@ -37,27 +40,34 @@ func bootstrapKind() tasks.Kind {
 	return tasks.Define(graph.Kind{
 		Phase: Phase, Part: "bootstrap", Scope: graph.OnCluster, Recipe: 1, Once: true,
 		Needs: []graph.Need{{
-			Kind: ControlPlaneKind, Via: graph.ToRole, Role: spec.Master,
-			Why: "the cluster counts as born when every master has answered /readyz",
+			Kind: ControlPlaneKind, Via: graph.ToRole, Role: spec.Master, Quorum: graph.Majority,
+			Why: "it works through an API server, and an established cluster has to grow while a master is down",
 		}},
 		Title: "once-only steps and the born mark",
 	}, tasks.Def[bootstrapIn]{
-		Inputs: func(v *tasks.View) (bootstrapIn, error) {
-			var in bootstrapIn
-			for _, m := range v.Masters() {
-				in.Masters = append(in.Masters, m.Name)
-				if o, ok := v.OutOf(ControlPlaneKind, m.Name); ok {
-					in.Shared = o["shared"]
-				}
-			}
-			return in, nil
-		},
+		Inputs: bootstrapInputs,
 		Run:    runBootstrap,
 		Verify: verifyBootstrap,
 		Watch: func(in bootstrapIn, w *tasks.World) map[string]string {
 			return map[string]string{watchBorn: tasks.Labelled(w.Inventory, w.UID, in.Masters, remote.LabelBorn)}
 		},
 	})
+}
+
+func bootstrapInputs(v *tasks.View) (bootstrapIn, error) {
+	var in bootstrapIn
+	votes := map[string]int{}
+	for _, m := range v.Masters() {
+		in.Masters = append(in.Masters, m.Name)
+		if o, ok := v.OutOf(ControlPlaneKind, m.Name); ok {
+			// What most masters run: one that is down still says the old.
+			votes[o["shared"]]++
+			if s := o["shared"]; votes[s] > votes[in.Shared] {
+				in.Shared = s
+			}
+		}
+	}
+	return in, nil
 }
 
 // watchBorn is the observed key of the born mark's labels.
@@ -70,7 +80,9 @@ func runBootstrap(ctx context.Context, in bootstrapIn, e *tasks.Env) error {
 	}
 	switch {
 	case !e.Established:
-		err = onceOnly(ctx, h, text, e)
+		if err = allReady(ctx, in.Masters, e); err == nil {
+			err = onceOnly(ctx, h, text, e)
+		}
 	case uploaded(ctx, e) != in.Shared:
 		err = uploadAgain(ctx, h, text, e)
 	}
@@ -81,6 +93,26 @@ func runBootstrap(ctx context.Context, in bootstrapIn, e *tasks.Env) error {
 		return err
 	}
 	return tasks.MarkServers(ctx, e, in.Masters, remote.LabelBorn, Born)
+}
+
+// allReady is what a cluster is born by: each master's own API server answers.
+// A majority lets the task begin; until the mark is there it takes all of them.
+func allReady(ctx context.Context, masters []string, e *tasks.Env) error {
+	for _, m := range masters {
+		err := tasks.Poll(ctx, bornLimit, "asking the API server of "+m, func(ctx context.Context) error {
+			k, err := e.Kube()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			return k.ReadyAt(ctx, m)
+		})
+		if err != nil {
+			return fmt.Errorf("the cluster counts as established when every master has answered: %w", err)
+		}
+	}
+	return nil
 }
 
 // anyMaster is the first master that answers, with its kubeadm.yaml.

@@ -2,10 +2,13 @@ package masters
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -423,6 +426,13 @@ func TestBootstrapMarksAndForgetsItsToken(t *testing.T) {
 		return &remote.JobResult{}, nil
 	}
 	in := bootstrapIn{Masters: []string{"master-1"}, Shared: "first"}
+	k.NotUp = map[string]bool{"master-1": true}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := runBootstrap(ctx, in, e); err == nil || len(cloud.Servers[101].Labels) != 1 || len(h.Called("job")) > 0 {
+		t.Fatalf("born with a master that never answered: %v", err)
+	}
+	k.NotUp = nil
 	if err := runBootstrap(t.Context(), in, e); err != nil {
 		t.Fatal(err)
 	}
@@ -458,6 +468,23 @@ func TestBootstrapMarksAndForgetsItsToken(t *testing.T) {
 		}
 		if calls := h.Called("job"); len(calls) != want {
 			t.Errorf("a changed configuration ran %v, want %d", calls, want)
+		}
+	}
+}
+
+// A master that is down still says what it last ran; it must not decide what
+// the cluster's own copy of the configuration is.
+func TestBootstrapUploadsWhatMostMastersRun(t *testing.T) {
+	for _, c := range []struct{ runs, want string }{{"onn", "n"}, {"non", "n"}, {"nno", "n"}, {"n", "n"}, {"-nn", "n"}} {
+		v := &tasks.View{OutOf: func(_, h string) (fp.Output, bool) {
+			s := c.runs[h[len(h)-1]-'1':][:1]
+			return fp.Output{"shared": s}, s != "-"
+		}}
+		for i := range c.runs {
+			v.Hosts = append(v.Hosts, spec.Host{Name: fmt.Sprintf("master-%d", i+1), Roles: []string{spec.Master}})
+		}
+		if in, err := bootstrapInputs(v); err != nil || in.Shared != c.want || len(in.Masters) != len(c.runs) {
+			t.Errorf("%s: %+v, %v", c.runs, in, err)
 		}
 	}
 }
