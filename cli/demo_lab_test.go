@@ -147,13 +147,7 @@ func (r *rig) lines(host, loop string) *prober {
 
 // forceMasters re-runs install-masters under an API write each 200 ms.
 func forceMasters(t *testing.T, r *rig, ca string) {
-	n := 0
-	p := repeatedly(200*time.Millisecond, func(ctx context.Context) error {
-		n++
-		cmd := exec.CommandContext(ctx, filepath.Join(binDir(t), "kubectl"), "--kubeconfig", r.kubeconfig(), "--request-timeout=3s",
-			"annotate", "configmap", "before", "--overwrite", fmt.Sprintf("probe=%d", n))
-		return cmd.Run()
-	})
+	p := repeatedly(200*time.Millisecond, r.apiWriter(r.kubeconfig(), "configmaps/before"))
 	b := r.good(r.build("demo:install-masters", "--force"))
 	longest, good, bad := p.end()
 	for phase := range b.phases {

@@ -5,9 +5,13 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +19,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/yaml"
 
 	"hk/remote/lab"
 )
@@ -356,6 +362,62 @@ func repeatedly(period time.Duration, try func(context.Context) error) *prober {
 		}
 	}()
 	return p
+}
+
+// apiWriter returns a write of one annotation through a kubeconfig's server with
+// its credential, each on a connection of its own, as a client that starts anew.
+func (r *rig) apiWriter(file, object string) func(context.Context) error {
+	r.t.Helper()
+	var conf struct {
+		Clusters []struct {
+			Cluster struct {
+				Server string `json:"server"`
+				CA     []byte `json:"certificate-authority-data"`
+			} `json:"cluster"`
+		} `json:"clusters"`
+		Users []struct {
+			User struct {
+				Cert []byte `json:"client-certificate-data"`
+				Key  []byte `json:"client-key-data"`
+			} `json:"user"`
+		} `json:"users"`
+	}
+	b, err := os.ReadFile(file)
+	if err == nil {
+		err = yaml.Unmarshal(b, &conf)
+	}
+	if err != nil || len(conf.Clusters) != 1 || len(conf.Users) != 1 {
+		r.t.Fatalf("kubeconfig %s: %v", file, err)
+	}
+	pair, err := tls.X509KeyPair(conf.Users[0].User.Cert, conf.Users[0].User.Key)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ca := x509.NewCertPool()
+	ca.AppendCertsFromPEM(conf.Clusters[0].Cluster.CA)
+	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: ca, Certificates: []tls.Certificate{pair}}, DisableKeepAlives: true,
+	}}
+	n := 0
+	return func(ctx context.Context) error {
+		n++
+		body := fmt.Sprintf(`{"metadata":{"annotations":{"probe":"%d"}}}`, n)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPatch, conf.Clusters[0].Cluster.Server+"/api/v1/namespaces/default/"+object, strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(io.Discard, resp.Body)
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s", resp.Status)
+		}
+		return err
+	}
 }
 
 func (p *prober) seen(err error) {
