@@ -16,7 +16,7 @@ PKGS     ?= ./...
 FUZZTIME ?= 60s
 HK        = bin/hk
 
-.PHONY: build demo quick test lab-test lab-long race fuzz bench lint fmt golden clean release vuln help
+.PHONY: build demo quick test lab-test lab-long compare race fuzz bench lint fmt golden clean release vuln help
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,9 @@ lab-test: build
 
 lab-long: build ## what takes longer: reboots, kills, several topologies; writes docs/lab-long.md
 	./.ci/lab-test long
+
+compare: build ## build time against a hand-written script, in turn, in the lab
+	./.ci/compare
 
 race: ## the quick tests under the race detector
 	$(GOTESTSUM) --format pkgname-and-test-fails -- -race $(PKGS)
