@@ -134,7 +134,7 @@ func (a *app) printLab(f form, in *lab.Info) error {
 			*lab.Info
 		}{1, in})
 	}
-	fmt.Fprintf(a.Out, "lab %s is up, %s\nexport HCLOUD_ENDPOINT=%s HCLOUD_TOKEN=%s\n", in.Name, plural(in.Servers, "server"), in.Endpoint, in.Token)
+	fmt.Fprintf(a.Out, "# lab %s is up, %s\nexport HCLOUD_ENDPOINT=%s HCLOUD_TOKEN=%s\n", in.Name, plural(in.Servers, "server"), in.Endpoint, in.Token)
 	return nil
 }
 
