@@ -110,7 +110,7 @@ func TestHangingHandshake(t *testing.T) {
 	}()
 	client, _ := newKey(t)
 	host, _ := newKey(t)
-	p := newPool(t, client, func(o *Options) { o.ConnectTimeout = 50 * time.Millisecond })
+	p := newPool(t, client, func(o *Options) { o.ConnectTimeout = 500 * time.Millisecond })
 	a := ln.Addr().(*net.TCPAddr)
 	_, err = p.Open(remote.Contact{Host: "x", Addr: "127.0.0.1", Port: a.Port, HostKey: authorized(host)}).Get(ctxOf(t), "/x")
 	var he *remote.HostError

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"hk/remote"
 	"hk/tasks/internal/fake"
@@ -71,12 +71,12 @@ func TestCheckWantsAMajorityAndNamesTheOthers(t *testing.T) {
 	}
 }
 
-func TestCheckFailsWithoutAMajority(t *testing.T) {
+func TestCheckFailsWithoutAMajority(t *testing.T) { synctest.Test(t, testCheckFailsWithoutAMajority) }
+
+func testCheckFailsWithoutAMajority(t *testing.T) {
 	h := fake.NewHost("worker-1")
 	h.OnDial = proxy(strings.ReplaceAll(table, "UP", "DOWN"))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	_, err := verifyCheck(ctx, checkIn{"worker-1", three()}, fake.Env(fake.NewVault(), h))
+	_, err := verifyCheck(t.Context(), checkIn{"worker-1", three()}, fake.Env(fake.NewVault(), h))
 	if err == nil || !strings.Contains(err.Error(), "0 of 3 are up, 2 are needed") {
 		t.Errorf("error %v", err)
 	}

@@ -2,13 +2,12 @@ package masters
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -412,7 +411,9 @@ func TestStoppedKubeletIsStartedOnly(t *testing.T) {
 	}
 }
 
-func TestBootstrapMarksAndForgetsItsToken(t *testing.T) {
+func TestBootstrapMarksAndForgetsItsToken(t *testing.T) { synctest.Test(t, testBootstrap) }
+
+func testBootstrap(t *testing.T) {
 	v, h, _, e := master(t)
 	controlPlane(h)
 	v.Hosts["master-1"] = tasks.HostRecord{Host: "master-1", ServerID: 101, Seen: true}
@@ -427,9 +428,7 @@ func TestBootstrapMarksAndForgetsItsToken(t *testing.T) {
 	}
 	in := bootstrapIn{Masters: []string{"master-1"}, Shared: "first"}
 	k.NotUp = map[string]bool{"master-1": true}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := runBootstrap(ctx, in, e); err == nil || len(cloud.Servers[101].Labels) != 1 || len(h.Called("job")) > 0 {
+	if err := runBootstrap(t.Context(), in, e); err == nil || len(cloud.Servers[101].Labels) != 1 || len(h.Called("job")) > 0 {
 		t.Fatalf("born with a master that never answered: %v", err)
 	}
 	k.NotUp = nil
