@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/google/renameio/v2"
+	"github.com/rs/zerolog"
 	ucli "github.com/urfave/cli/v2"
 
 	"hk/cli/ui"
@@ -416,6 +417,9 @@ func (a *app) cmdLabServe() *ucli.Command {
 			}
 			o := a.labOptions(args[0])
 			o.Latency, o.CacheDir = c.String("latency"), c.String("cache")
+			// Nobody watches a daemon: its log says when.
+			daemon := zerolog.New(a.Err).With().Timestamp().Logger()
+			o.Log = func(l string) { daemon.Info().Msg(l) }
 			if err := lab.Serve(c.Context, o); err != nil && !errors.Is(err, context.Canceled) {
 				return err
 			}
