@@ -241,6 +241,11 @@ func (b *builder) online(ctx context.Context) error {
 	if err := b.cannotRemove(d); err != nil {
 		return err
 	}
+	if len(d.decision.Diff) > 0 || d.decision.Action == cluster.Create || d.plan.Count(run.Run) > 0 {
+		if err := b.gates(ctx, d); err != nil {
+			return err
+		}
+	}
 	if d.decision.Action == cluster.AskFirst {
 		if err := b.consent(d); err != nil {
 			return err
@@ -252,13 +257,8 @@ func (b *builder) online(ctx context.Context) error {
 			return err
 		}
 	}
-	if d.decision.Action == cluster.Create || d.plan.Count(run.Run) > 0 {
-		if err := b.gates(ctx, d); err != nil {
-			return err
-		}
-	}
 	idle := d.plan.Count(run.Run)+d.plan.Count(run.Maybe)+d.plan.Count(run.IsBlocked) == 0
-	if idle && !b.site.sess.CopiesStale() && d.decision.Resume == nil {
+	if idle && len(d.decision.Diff) == 0 && !b.site.sess.CopiesStale() && d.decision.Resume == nil {
 		if !d.usable {
 			if err := b.site.keepRestored(ctx); err != nil {
 				return err
@@ -301,20 +301,13 @@ func (b *builder) consent(d *discovery) error {
 func (b *builder) showChange(d *discovery) {
 	st := b.a.style()
 	for _, ch := range d.decision.Diff {
-		b.tell(fmt.Sprintf("%s %s: %s -> %s (%s)", st.Bold("change"), ch.Field, orNone(ch.Old), orNone(ch.New), ch.Class))
+		b.tell(fmt.Sprintf("%s %s", st.Bold("change"), ch))
 	}
 	for t := range b.sel.Selected.All() {
 		if v := d.plan.Verdicts[t]; v == run.Run || v == run.Maybe {
 			b.tell(fmt.Sprintf("%s %s: %s", st.Bold(v.String()), b.site.graph.Name(t), shorten(d.plan.Reason(t), 100)))
 		}
 	}
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "(none)"
-	}
-	return s
 }
 
 // nothing is the end of a build that had nothing to run.

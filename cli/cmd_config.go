@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strconv"
 
 	ucli "github.com/urfave/cli/v2"
 
@@ -92,32 +93,28 @@ func (a *app) cmdConfigDiff() *ucli.Command {
 			if applied == nil {
 				return &exitError{code: ExitConfig, class: classConfig, err: fmt.Errorf("nothing was applied of %s yet", s.name), hint: "hk build " + s.name}
 			}
-			return a.printDiff(f, s, spec.Diff(applied, s.cfg, s.src))
+			return a.printDiff(f, s, cluster.DiffConfig(applied, s.cfg, s.src))
 		},
 	}
 }
 
-func (a *app) printDiff(f form, s *site, diff []spec.Change) error {
+func (a *app) printDiff(f form, s *site, diff []cluster.ConfigChange) error {
 	if f == asJSON {
-		out := make([]cluster.ConfigChange, 0, len(diff))
-		for _, d := range diff {
-			ch := cluster.ConfigChange{Field: d.Field, Old: d.Old, New: d.New, Class: d.Class}
-			if d.Line > 0 {
-				ch.Line = &d.Line
-			}
-			out = append(out, ch)
-		}
 		return a.printJSON(struct {
 			V       int                    `json:"v"`
 			Cluster string                 `json:"cluster"`
 			Diff    []cluster.ConfigChange `json:"config_diff"`
-		}{1, s.name, out})
+		}{1, s.name, append([]cluster.ConfigChange{}, diff...)})
 	}
 	if len(diff) == 0 {
 		fmt.Fprintf(a.Out, "%s: %s is the applied config\n", s.name, s.config)
 	}
 	for _, d := range diff {
-		fmt.Fprintf(a.Out, "%s:%d: %s: %s -> %s (%s)\n", s.config, d.Line, d.Field, orNone(d.Old), orNone(d.New), d.Class)
+		at := s.config
+		if d.Line != nil {
+			at += ":" + strconv.Itoa(*d.Line)
+		}
+		fmt.Fprintf(a.Out, "%s: %s\n", at, d)
 	}
 	return nil
 }

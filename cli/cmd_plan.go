@@ -241,10 +241,10 @@ func (b *builder) dryRun(ctx context.Context, d *discovery) error {
 	return nil
 }
 
-// gates are what must be right before something is created; a failing one
-// stops the build with its own code before any task.
+// gates are what must be right before something is created or another config
+// is kept; a failing one stops the build with its own code before any task.
 func (b *builder) gates(ctx context.Context, d *discovery) error {
-	if !createsServers(d) {
+	if !createsServers(d) && len(d.decision.Diff) == 0 {
 		return nil
 	}
 	p, err := b.site.sess.Preflight(ctx, cluster.PreflightOptions{SSH: b.site.world.canSign})

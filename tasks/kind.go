@@ -97,10 +97,14 @@ type Vault interface {
 
 // HostRecord is what the credential unit keeps of one host.
 type HostRecord struct {
-	Host         string `json:"host"`
-	Index        int    `json:"index"`
-	ServerID     int64  `json:"server_id"` // 0: intent written, create not answered yet
-	Addr         string `json:"addr"`
+	Host     string `json:"host"`
+	Index    int    `json:"index"`
+	ServerID int64  `json:"server_id"` // 0: intent written, create not answered yet
+	Addr     string `json:"addr"`
+	// Type and Location are those the server was made with. Another type or
+	// location in the config is for servers that are made later.
+	Type         string `json:"type,omitempty"`
+	Location     string `json:"location,omitempty"`
 	Installation string `json:"installation"`
 	HostKey      string `json:"host_key"` // public, authorized_keys form
 	// HostKeyPEM is the final private host key; dropped once Seen.

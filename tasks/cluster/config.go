@@ -25,7 +25,11 @@ type ConfigChange struct {
 }
 
 func (c ConfigChange) String() string {
-	return fmt.Sprintf("%s: %s -> %s (%s)", c.Field, orNothing(c.Old), orNothing(c.New), c.Class)
+	class := string(c.Class)
+	if c.why != "" {
+		class += ": " + c.why
+	}
+	return fmt.Sprintf("%s: %s -> %s (%s)", c.Field, orNothing(c.Old), orNothing(c.New), class)
 }
 
 func orNothing(s string) string {
@@ -53,8 +57,9 @@ func (c *ConfigChange) reason() string {
 	return "it is fixed when the cluster is made"
 }
 
-// diffConfig lists what differs between the applied config and the wanted one.
-func diffConfig(applied, wanted *spec.Cluster, src *spec.Source) []ConfigChange {
+// DiffConfig lists what differs between the applied config and the wanted one;
+// src is the wanted one's source or nil.
+func DiffConfig(applied, wanted *spec.Cluster, src *spec.Source) []ConfigChange {
 	var out []ConfigChange
 	for _, c := range spec.Diff(applied, wanted, src) {
 		n := ConfigChange{Field: c.Field, Old: c.Old, New: c.New, Class: c.Class, why: c.Why}

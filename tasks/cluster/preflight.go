@@ -101,6 +101,7 @@ func (s *Session) Preflight(ctx context.Context, o PreflightOptions) (*Preflight
 	g := gates{p: p, c: c, f: f, cat: cat, wanted: s.Wanted(), create: s.toCreate(o.Live)}
 	g.sshKey(o)
 	g.names()
+	g.exist()
 	g.locations()
 	g.types()
 	g.image()
@@ -166,7 +167,25 @@ func (g *gates) names() {
 			"rename or delete them, or give the cluster another name")
 		return
 	}
-	g.p.pass("names", "no name is taken")
+	g.p.pass("names", "no name is taken by others")
+}
+
+// exist checks every type and location of the config by name, also where no
+// server is to be made of it now: the config is kept, and used one day.
+func (g *gates) exist() {
+	for i := range g.wanted {
+		h := &g.wanted[i]
+		if _, ok := g.cat.Locations[h.Location]; !ok {
+			g.p.fail("location", ExitConfig, "config", fmt.Sprintf("there is no location %s", h.Location),
+				"there are "+strings.Join(slices.Sorted(maps.Keys(g.cat.Locations)), ", "))
+			return
+		}
+		if _, ok := g.cat.ServerTypes[h.Type]; !ok {
+			g.p.fail("type", ExitConfig, "config", fmt.Sprintf("there is no server type %s (%s)", h.Type, h.Name),
+				"in "+h.Location+" there are "+strings.Join(g.typesAt(h.Location), ", "))
+			return
+		}
+	}
 }
 
 // places are the locations of what is to be created, sorted.
@@ -179,16 +198,6 @@ func (g *gates) places() []string {
 }
 
 func (g *gates) locations() {
-	zones := map[string]string{}
-	for _, l := range g.places() {
-		z, ok := g.cat.Locations[l]
-		if !ok {
-			g.p.fail("location", ExitConfig, "config", fmt.Sprintf("there is no location %s", l),
-				"there are "+strings.Join(slices.Sorted(maps.Keys(g.cat.Locations)), ", "))
-			return
-		}
-		zones[z] = l
-	}
 	for i := range g.create {
 		h := &g.create[i]
 		home, z := g.cat.Locations[g.c.Location], g.cat.Locations[h.Location]
@@ -217,9 +226,7 @@ func (g *gates) types() {
 		seen[h.Type+"@"+h.Location] = true
 		t, found := g.cat.ServerTypes[h.Type]
 		switch {
-		case !found:
-			g.p.fail("type", ExitConfig, "config", fmt.Sprintf("there is no server type %s (%s)", h.Type, h.Name),
-				"in "+h.Location+" there are "+strings.Join(g.typesAt(h.Location), ", "))
+		case !found: // told by exist
 			ok = false
 		case !t.Available[h.Location]:
 			g.p.fail("type", ExitConfig, "config", fmt.Sprintf("server type %s cannot be had in %s now (%s)", h.Type, h.Location, h.Name),
@@ -231,7 +238,7 @@ func (g *gates) types() {
 		}
 	}
 	if ok {
-		g.p.pass("type", fmt.Sprintf("server types exist and can be had, for %d servers to be created", len(g.create)))
+		g.p.pass("type", fmt.Sprintf("server types exist and can be had (%d servers looked at)", len(g.create)))
 	}
 }
 
@@ -386,7 +393,11 @@ func (g *gates) cost() *Cost {
 		before, bok = before+p, bok && ok
 	}
 	for i := range g.wanted {
-		p, ok := price(g.wanted[i].Type, g.wanted[i].Location)
+		typ, location := g.wanted[i].Type, g.wanted[i].Location
+		if h := g.f.Hosts[g.wanted[i].Name]; h != nil && h.Server != nil {
+			typ, location = h.Server.Type, h.Server.Location
+		}
+		p, ok := price(typ, location)
 		after, aok = after+p, aok && ok
 	}
 	if g.c.Endpoint.Kind() == spec.EndpointLoadBalancer {

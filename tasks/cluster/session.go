@@ -220,7 +220,8 @@ func (s *Session) Wanted() []spec.Host {
 }
 
 // Hosts are the wanted hosts with index, mesh address and pod network. Before
-// the write step these are what it will allocate.
+// the write step these are what it will allocate. A server that exists keeps
+// its type and location, whatever the config says of new ones.
 func (s *Session) Hosts() ([]spec.Host, error) {
 	c := s.Spec()
 	if c == nil {
@@ -230,7 +231,18 @@ func (s *Session) Hosts() ([]spec.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return layout(c, alloc)
+	hosts, err := layout(c, alloc)
+	if err != nil {
+		return nil, err
+	}
+	if u := s.Unit(); u != nil {
+		for i := range hosts {
+			if r, ok := u.Host(hosts[i].Name); ok && r.ServerID != 0 && r.Type != "" {
+				hosts[i].Type, hosts[i].Location = r.Type, r.Location
+			}
+		}
+	}
+	return hosts, nil
 }
 
 func (s *Session) allocate(c *spec.Cluster) (map[string]int, error) {

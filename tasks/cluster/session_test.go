@@ -644,7 +644,7 @@ func TestAppliedConfigReadsBackEqual(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := diffConfig(again, c, nil); len(d) != 0 || ConfigDigest(again) != ConfigDigest(c) {
+	if d := DiffConfig(again, c, nil); len(d) != 0 || ConfigDigest(again) != ConfigDigest(c) {
 		t.Errorf("diff %v", d)
 	}
 	other := parse(t, strings.ReplaceAll(config, "count: 2", "count: 3"))
@@ -652,7 +652,7 @@ func TestAppliedConfigReadsBackEqual(t *testing.T) {
 		t.Error("two configs, one digest")
 	}
 	client := parse(t, config+"ssh: {key: other.key}\nsim: {seed: 4}\n")
-	if ConfigDigest(client) != ConfigDigest(c) || len(diffConfig(c, client, nil)) != 0 {
+	if ConfigDigest(client) != ConfigDigest(c) || len(DiffConfig(c, client, nil)) != 0 {
 		t.Error("a field of this computer counts")
 	}
 }

@@ -21,7 +21,7 @@ func (s *Session) Situation(ask Ask) Situation {
 	if c := s.Spec(); c != nil {
 		st.ConfigDigest = ConfigDigest(c)
 		if a := s.Applied(); a != nil {
-			st.Diff = diffConfig(a, c, s.o.Source)
+			st.Diff = DiffConfig(a, c, s.o.Source)
 		}
 	}
 	if f == nil {

@@ -218,13 +218,13 @@ func (in serverIn) claim(e *tasks.Env, s *remote.Server) error {
 	if got := s.Labels[remote.LabelHostKey]; got != key {
 		return fmt.Errorf("server %s (%d) was announced with another host key than the one kept for %s", s.Name, s.ID, in.Host)
 	}
-	if rec.ServerID == s.ID && rec.Addr == s.IPv4 {
+	if rec.ServerID == s.ID && rec.Addr == s.IPv4 && rec.Type != "" {
 		return nil
 	}
 	if rec.ServerID != 0 && rec.ServerID != s.ID {
 		return fmt.Errorf("host %s is kept as server %d, but the cloud has server %d for it", in.Host, rec.ServerID, s.ID)
 	}
-	rec.ServerID, rec.Addr = s.ID, s.IPv4
+	rec.ServerID, rec.Addr, rec.Type, rec.Location = s.ID, s.IPv4, s.Type, s.Location
 	if err := e.Vault.SaveHost(rec); err != nil {
 		return fmt.Errorf("writing the server's ID: %w", err)
 	}

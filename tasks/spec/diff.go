@@ -180,6 +180,8 @@ func judge(ch *Change, path string, older, newer *Cluster) {
 		}
 	case "kubernetes.version":
 		judgeVersion(ch)
+	case "location", "image", "etcd.type", "masters.type", "workers[].type", "workers[].location":
+		ch.Why = "for new servers; those that exist stay as they are"
 	}
 }
 
