@@ -160,6 +160,7 @@ func (b *builder) plan(ctx context.Context, found *cluster.Found) (*run.Plan, er
 	}
 	o := b.wish.options(b.site, b.sel)
 	o.Work = work
+	b.site.resume(ctx, &o, b.site.sess.Decide(b.wish.ask).Resume)
 	return run.MakePlan(ctx, o)
 }
 
@@ -290,7 +291,11 @@ func (b *builder) consent(d *discovery) error {
 	refused := d.decision.Err()
 	// --yes answers questions that lose nothing; carrying a change to a living
 	// cluster out is what --update is for.
-	if b.c.Bool("yes") || !b.a.person() || !b.a.ask(b.c, "carry this out?") {
+	yes := false
+	if !b.c.Bool("yes") && b.a.person() {
+		ui.Aside(b.view, func() { yes = b.a.ask(b.c, "carry this out?") })
+	}
+	if !yes {
 		return refused
 	}
 	b.wish.ask.Update = true
@@ -413,36 +418,13 @@ func (b *builder) runTasks(w *cluster.Written) error {
 	if b.c.Bool("shuffle") {
 		o.Shuffle = uint64(b.start.UnixNano())
 	}
-	if r := w.Decision.Resume; r != nil {
-		b.resume(ctx, &o, r)
-	}
+	s.resume(ctx, &o, w.Decision.Resume)
 	o.Interrupt = b.stop.building()
 	sum, err := run.Build(ctx, o)
 	if err != nil {
 		return err
 	}
 	return b.finish(ctx, sum, work)
-}
-
-// resume forces what an earlier run was told to force and did not get to.
-func (b *builder) resume(ctx context.Context, o *run.Options, in *cluster.Intent) {
-	recs, err := b.site.records(ctx)
-	if err != nil || len(in.Tasks) == 0 {
-		return
-	}
-	named := b.site.graph.NewSet()
-	for _, name := range in.Tasks {
-		t, ok := b.site.graph.Lookup(name)
-		if !ok || !b.sel.Selected.Has(t) {
-			continue
-		}
-		if r := recs(t); r == nil || r.Generation < in.Generation {
-			named.Add(t)
-		}
-	}
-	if named.Len() > 0 {
-		o.Selection.Named, o.Force = named, true
-	}
 }
 
 func (b *builder) jobs() int {

@@ -42,6 +42,9 @@ func (a *app) runSSH(c *ucli.Context) error {
 		return err
 	}
 	argv, err := s.sshArgv(t.Host, a.cmd.rest)
+	if err == nil && s.cfg.Cloud == "sim" {
+		err = usagef("hk init NAME --cloud lab makes a cluster of real machines on this computer", "%s is simulated: its hosts have no shell", t.Cluster)
+	}
 	if err := errors.Join(err, s.close()); err != nil {
 		return err
 	}
@@ -84,6 +87,7 @@ func (s *site) sshArgv(host string, cmd []string) ([]string, error) {
 		"-o", "StrictHostKeyChecking=yes",
 		"-o", "HostKeyAlias=" + s.name + "-" + host,
 		"-o", "UpdateHostKeys=no",
+		"-o", "ConnectTimeout=15",
 	}
 	if s.world.signer != nil {
 		argv = append(argv, "-i", s.cfg.SSH.Key, "-o", "IdentitiesOnly=yes")

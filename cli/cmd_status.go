@@ -201,9 +201,28 @@ func (s *site) statusPlan(ctx context.Context) (*run.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return run.MakePlan(ctx, run.Options{
+	o := run.Options{
 		Graph: s.graph, Selection: all, Recorder: s.reader, Work: work, Generation: s.sess.Generation(), Now: s.a.now(), Verify: verify,
-	})
+	}
+	s.resume(ctx, &o, s.sess.Decide(cluster.Ask{}).Resume)
+	return run.MakePlan(ctx, o)
+}
+
+// phaseLine names the phases that are not as the others are.
+func phaseLine(st ui.Style, all []cluster.PhaseStatus) string {
+	if !slices.ContainsFunc(all, func(p cluster.PhaseStatus) bool { return p.State != all[0].State }) && len(all) > 0 {
+		return "all " + colourPhase(st, all[0].State)
+	}
+	var odd []string
+	for _, p := range all {
+		if p.State != "fresh" {
+			odd = append(odd, p.Phase+" "+colourPhase(st, p.State))
+		}
+	}
+	if len(odd) < len(all) {
+		odd = append(odd, "the others "+colourPhase(st, "fresh"))
+	}
+	return strings.Join(odd, ", ")
 }
 
 // phaseStates sums a plan up by phase.
@@ -293,11 +312,7 @@ func printStatus(w io.Writer, st ui.Style, s *cluster.Status) {
 		}
 		fmt.Fprintf(w, "etcd: %s: %s\n", word, strings.Join(names, ", "))
 	}
-	var phases []string
-	for _, p := range s.Phases {
-		phases = append(phases, p.Phase+" "+colourPhase(st, p.State))
-	}
-	fmt.Fprintf(w, "phases: %s\n", strings.Join(phases, ", "))
+	fmt.Fprintf(w, "phases: %s\n", phaseLine(st, s.Phases))
 	if s.Credentials.Source != nil {
 		fmt.Fprintf(w, "credentials: %s\n", *s.Credentials.Source)
 	}

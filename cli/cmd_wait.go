@@ -191,9 +191,11 @@ func (s *site) phaseDone(ctx context.Context, phase string) (string, error) {
 }
 
 func (s *site) undone(ctx context.Context, work run.Work, sel graph.Selection) (int, error) {
-	p, err := run.MakePlan(ctx, run.Options{
+	o := run.Options{
 		Graph: s.graph, Selection: sel, Recorder: s.reader, Work: work, Generation: s.sess.Generation(), Now: s.a.now(),
-	})
+	}
+	s.resume(ctx, &o, s.sess.Decide(cluster.Ask{}).Resume)
+	p, err := run.MakePlan(ctx, o)
 	if err != nil {
 		return 0, err
 	}

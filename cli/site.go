@@ -417,3 +417,28 @@ func (s sets) GetSet(d fp.OutputDigest) ([]byte, error) {
 	}
 	return b, err
 }
+
+// resume forces what an earlier run was told to force and did not get to; every
+// command that says what is stale asks the same.
+func (s *site) resume(ctx context.Context, o *run.Options, in *cluster.Intent) {
+	if in == nil || len(in.Tasks) == 0 {
+		return
+	}
+	recs, err := s.records(ctx)
+	if err != nil {
+		return // the plan reads the same records and tells
+	}
+	named := s.graph.NewSet()
+	for _, name := range in.Tasks {
+		t, ok := s.graph.Lookup(name)
+		if !ok || !o.Selection.Selected.Has(t) {
+			continue
+		}
+		if r := recs(t); r == nil || r.Generation < in.Generation {
+			named.Add(t)
+		}
+	}
+	if named.Len() > 0 {
+		o.Selection.Named, o.Force = named, true
+	}
+}

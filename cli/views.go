@@ -58,15 +58,15 @@ func (a *app) liveView(o ui.Options) ui.View {
 	return closing{v, func() { close(done) }}
 }
 
-// closing is a view with something more to close.
+// closing is a live view with something more to close.
 type closing struct {
-	ui.View
+	*ui.Fancy
 	more func()
 }
 
 // Close implements ui.View.
 func (c closing) Close() {
-	c.View.Close()
+	c.Fancy.Close()
 	c.more()
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -166,6 +167,16 @@ func testFancyResizeAndPause(t *testing.T) {
 	f.Resume()
 	if !strings.Contains(scr.String(), "1 running") {
 		t.Errorf("after Resume: %q", scr)
+	}
+	// A question is alone on the screen, also behind other views.
+	Aside(Tee{NewJSON(io.Discard, Options{Now: now}), f}, func() {
+		tick()
+		if s := strings.TrimSpace(scr.String()); s != "" {
+			t.Errorf("beside a question: %q", s)
+		}
+	})
+	if !strings.Contains(scr.String(), "1 running") {
+		t.Errorf("after a question: %q", scr)
 	}
 	f.Close()
 }

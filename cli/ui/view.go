@@ -118,6 +118,29 @@ func (t Tee) Close() {
 	}
 }
 
+// Aside runs do while a live view is off the screen: a question asked meanwhile
+// is seen, and what is typed is not drawn over.
+func Aside(v View, do func()) {
+	switch v := v.(type) {
+	case interface {
+		Pause()
+		Resume()
+	}:
+		v.Pause()
+		defer v.Resume()
+	case Tee:
+		if len(v) > 1 {
+			Aside(v[0], func() { Aside(v[1:], do) })
+			return
+		}
+		if len(v) == 1 {
+			Aside(v[0], do)
+			return
+		}
+	}
+	do()
+}
+
 // teller turns events into the lines that stay on the screen, for the plain and
 // the live view alike. It counts, and keeps the output of running tasks so that
 // a failed one's is shown whole.

@@ -2,9 +2,9 @@ package sim
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -291,12 +291,15 @@ func (e *Etcd) Remove(ctx context.Context, id uint64) error {
 	})
 }
 
-// Snapshot writes what stands for one.
+// Snapshot writes what stands for one: a page and, as etcd does, its hash.
 func (e *Etcd) Snapshot(ctx context.Context, host string, w interface{ Write([]byte) (int, error) }) (int64, error) {
 	var n int
 	err := e.read(ctx, "snapshot", host, false, func(_ *tx, c etcdCluster, _ *etcdMember) error {
 		var err error
-		n, err = io.WriteString(w, fmt.Sprintf("simulated snapshot of %x at revision %d\n", c.ID, c.Rev))
+		page := make([]byte, 512)
+		copy(page, fmt.Sprintf("simulated snapshot of %x at revision %d\n", c.ID, c.Rev))
+		hash := sha256.Sum256(page)
+		n, err = w.Write(append(page, hash[:]...))
 		return err
 	})
 	return int64(n), err
