@@ -45,6 +45,10 @@ func (a *app) cmdCertsCheck() *ucli.Command {
 						t.Row(crt.Name, crt.Expires.Format("2006-01-02"), days, text(crt.Subject))
 					}
 					t.Write(a.Out)
+					if first := r.First(); first != nil && len(r.Warnings) == 0 {
+						fmt.Fprintf(a.Out, "%d certificates, all of the same authorities; the first ends in %d days (%s)\n",
+							len(r.Certificates), int(first.Expires.Sub(a.now())/(24*time.Hour)), first.Name)
+					}
 					for _, w := range r.Warnings {
 						fmt.Fprintf(a.Out, "%s %s\n", st.Yellow("warning:"), w)
 					}

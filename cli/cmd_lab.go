@@ -159,8 +159,9 @@ func (a *app) cmdLabDown() *ucli.Command {
 				return err
 			}
 			o := a.labOptions(labName(args))
-			if in, err := lab.Lookup(o.HomeDir, o.Name); err == nil && in.Servers > 0 {
-				q := fmt.Sprintf("lab %s has %d servers; they and their disks are lost", o.Name, in.Servers)
+			in, there := lab.Lookup(o.HomeDir, o.Name)
+			if there == nil && in.Servers > 0 {
+				q := fmt.Sprintf("lab %s has %s; they and their disks are lost", o.Name, plural(in.Servers, "server"))
 				if err := a.confirmLoss(c, o.Name, q); err != nil {
 					return err
 				}
@@ -168,7 +169,18 @@ func (a *app) cmdLabDown() *ucli.Command {
 			if c.Bool("quiet") {
 				o.Log = nil
 			}
-			return labError(o.Name, lab.Down(c.Context, o))
+			if err := lab.Down(c.Context, o); err != nil {
+				return labError(o.Name, err)
+			}
+			// Whatever a lab left that cannot be read any more was looked for too.
+			said := "lab " + o.Name + " is gone"
+			if there != nil {
+				said = "there is no lab " + o.Name
+			}
+			if !c.Bool("quiet") {
+				fmt.Fprintln(a.Out, said)
+			}
+			return nil
 		},
 	}
 }

@@ -213,7 +213,7 @@ func (b *builder) printPlan(a *planAnswer) {
 	}
 	fmt.Fprintln(w, line)
 	if c := a.Cost; c != nil && c.After != nil {
-		fmt.Fprintf(w, "cost: %s a month, now %s\n", money(c.After, c.Currency), money(c.Before, c.Currency))
+		fmt.Fprintf(w, "cost: %s a month; of what exists: %s\n", money(c.After, c.Currency), money(c.Before, c.Currency))
 	}
 }
 
@@ -260,7 +260,7 @@ func (b *builder) gates(ctx context.Context, d *discovery) error {
 		return err
 	}
 	if c := p.Cost; c != nil && c.After != nil && c.Before != nil && *c.After > *c.Before {
-		b.tell(fmt.Sprintf("cost: %s a month, now %s", money(c.After, c.Currency), money(c.Before, c.Currency)))
+		b.tell(fmt.Sprintf("cost: %s a month; of what exists: %s", money(c.After, c.Currency), money(c.Before, c.Currency)))
 	}
 	return nil
 }

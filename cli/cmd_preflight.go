@@ -78,7 +78,7 @@ func printPreflight(a *app, p *cluster.Preflight) {
 	}
 	t.Write(a.Out)
 	if c := p.Cost; c != nil && c.After != nil {
-		fmt.Fprintf(a.Out, "cost: %s a month, now %s\n", money(c.After, c.Currency), money(c.Before, c.Currency))
+		fmt.Fprintf(a.Out, "cost: %s a month; of what exists: %s\n", money(c.After, c.Currency), money(c.Before, c.Currency))
 	}
 }
 

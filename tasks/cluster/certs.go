@@ -123,6 +123,17 @@ func (r *CertReport) Expiring() int {
 	return n
 }
 
+// First is the certificate that ends first; nil without any that could be read.
+func (r *CertReport) First() *Certificate {
+	var first *Certificate
+	for i := range r.Certificates {
+		if c := &r.Certificates[i]; c.Expires != nil && (first == nil || c.Expires.Before(*first.Expires)) {
+			first = c
+		}
+	}
+	return first
+}
+
 // CheckCerts reads every certificate of the unit and of the hosts that answer,
 // and compares the authority on each master, in the unit and as served.
 func (s *Session) CheckCerts(ctx context.Context) (*CertReport, error) {
