@@ -13,11 +13,13 @@ import (
 	ucli "github.com/urfave/cli/v2"
 
 	"hk/cache"
+	"hk/cache/fp"
 	"hk/cli/ui"
 	"hk/graph"
 	"hk/graph/run"
 	"hk/tasks"
 	"hk/tasks/cluster"
+	"hk/tasks/provision"
 )
 
 // builder is one `hk build`. Its steps are those of DESIGN §6, visibly apart:
@@ -99,7 +101,7 @@ func (b *builder) tell(line string) { b.view.Event(ui.Note{Text: line}) }
 
 func (b *builder) build(ctx context.Context) error {
 	s, err := b.a.openSite(b.c, b.name, siteOptions{
-		file: true, write: true, tell: b.tell, runID: b.runID,
+		file: true, write: true, removals: true, tell: b.tell, runID: b.runID,
 		key: func(k cluster.KeyCreated) { b.view.Event(ui.KeyCreated{Name: k.Name, KeyID: k.KeyID}) },
 	})
 	if err != nil {
@@ -112,11 +114,8 @@ func (b *builder) build(ctx context.Context) error {
 	if err := s.expand(); err != nil {
 		return err
 	}
-	if b.sel, err = b.wish.selection(s); err != nil {
+	if err := b.choose(); err != nil {
 		return err
-	}
-	if b.wish.force {
-		b.wish.ask.Forced = taskNames(s.graph, b.sel.Named)
 	}
 	b.wish.ask.RunID = s.runID
 	b.uid = s.sess.UID()
@@ -126,6 +125,18 @@ func (b *builder) build(ctx context.Context) error {
 		}
 	}
 	return b.online(ctx)
+}
+
+// choose selects the tasks of the targets.
+func (b *builder) choose() error {
+	var err error
+	if b.sel, err = b.wish.selection(b.site); err != nil {
+		return err
+	}
+	if b.wish.force {
+		b.wish.ask.Forced = taskNames(b.site.graph, b.sel.Named)
+	}
+	return nil
 }
 
 // tryOffline is --verify=off with nothing to do: no network, no lock, nothing
@@ -192,6 +203,9 @@ func (b *builder) discover(ctx context.Context) (*discovery, error) {
 	if d.found, err = s.sess.Discover(ctx, d.look); err != nil {
 		return nil, err
 	}
+	if err := b.sawLeaving(); err != nil {
+		return nil, err
+	}
 	if !usable {
 		if err := b.lookAgain(ctx, d); err != nil {
 			return nil, err
@@ -211,6 +225,27 @@ func (b *builder) discover(ctx context.Context) (*discovery, error) {
 		d.decision = s.sess.Decide(b.wish.ask)
 	}
 	return d, nil
+}
+
+// sawLeaving makes the graph anew if the cloud has other hosts to remove than
+// those the credential unit knows.
+func (b *builder) sawLeaving() error {
+	s, was := b.site, names(b.site.leaving)
+	if s.leaving = s.sess.Leaving(); slices.Equal(was, names(s.leaving)) {
+		return nil
+	}
+	if err := s.expand(); err != nil {
+		return err
+	}
+	return b.choose()
+}
+
+func names(leaving []tasks.Leaving) []string {
+	out := make([]string, len(leaving))
+	for i := range leaving {
+		out[i] = leaving[i].Name
+	}
+	return out
 }
 
 // lookAgain is for records that came from the journals just now: what they
@@ -238,9 +273,6 @@ func (b *builder) online(ctx context.Context) error {
 	}
 	if b.c.Bool("dry-run") {
 		return b.dryRun(ctx, d)
-	}
-	if err := b.cannotRemove(d); err != nil {
-		return err
 	}
 	if len(d.decision.Diff) > 0 || d.decision.Action == cluster.Create || d.plan.Count(run.Run) > 0 {
 		if err := b.gates(ctx, d); err != nil {
@@ -271,20 +303,6 @@ func (b *builder) online(ctx context.Context) error {
 	return b.write(ctx, d)
 }
 
-// cannotRemove refuses what this hk cannot carry out yet, before it is agreed
-// to: hosts that exist and that the config does not want any more.
-func (b *builder) cannotRemove(d *discovery) error {
-	if len(d.decision.Remove) == 0 {
-		return nil
-	}
-	return &exitError{
-		code: ExitConfig, class: classConfig,
-		err: fmt.Errorf("%s of %s %s not in the config any more, and removing hosts is more than this hk can do yet",
-			strings.Join(d.decision.Remove, ", "), b.name, map[bool]string{true: "is", false: "are"}[len(d.decision.Remove) == 1]),
-		hint: "set the count back; hk destroy " + b.name + " removes the whole cluster",
-	}
-}
-
 // consent asks for what the matrix wants a yes to, after showing it.
 func (b *builder) consent(d *discovery) error {
 	b.showChange(d)
@@ -298,6 +316,12 @@ func (b *builder) consent(d *discovery) error {
 	if !yes {
 		return refused
 	}
+	if lose := d.decision.Lose; len(lose) > 0 {
+		if err := b.a.confirmLoss(b.c, b.name, "this deletes "+strings.Join(lose, ", ")+" of "+b.name+" with their data"); err != nil {
+			return err
+		}
+		b.wish.ask.Confirm = true
+	}
 	b.wish.ask.Update = true
 	return nil
 }
@@ -307,6 +331,9 @@ func (b *builder) showChange(d *discovery) {
 	st := b.a.style()
 	for _, ch := range d.decision.Diff {
 		b.tell(fmt.Sprintf("%s %s", st.Bold("change"), ch))
+	}
+	for _, h := range d.decision.Remove {
+		b.tell(st.Bold("remove") + " " + h)
 	}
 	for t := range b.sel.Selected.All() {
 		if v := d.plan.Verdicts[t]; v == run.Run || v == run.Maybe {
@@ -447,7 +474,7 @@ func pools(s *site) (map[string]int, func(graph.Task) []string) {
 		delete(widths, "etcd-member")
 		delete(widths, "apiserver")
 	}
-	per := make([][]string, len(s.hosts))
+	per := make([][]string, len(s.graph.Hosts())) // the wanted ones come first
 	for i := range s.hosts {
 		name := "ssh:" + s.hosts[i].Name
 		widths[name] = 8
@@ -466,6 +493,9 @@ func pools(s *site) (map[string]int, func(graph.Task) []string) {
 func (b *builder) finish(ctx context.Context, sum *run.Summary, work *tasks.Work) error {
 	s := b.site
 	b.count(sum)
+	if err := b.dropRecords(ctx, sum); err != nil && ctx.Err() == nil {
+		return err
+	}
 	s.forget()
 	var ran []graph.Task
 	for t, st := range sum.States {
@@ -493,6 +523,32 @@ func (b *builder) finish(ctx context.Context, sum *run.Summary, work *tasks.Work
 		b.tell("warning: " + w)
 	}
 	return errors.Join(err, jerr, ferr)
+}
+
+// dropRecords forgets, in one transaction, the records of hosts that are gone:
+// removed in this run, or in one that was killed before it came to this.
+func (b *builder) dropRecords(ctx context.Context, sum *run.Summary) error {
+	s := b.site
+	there := map[string]bool{"": true}
+	for i := range s.hosts {
+		there[s.hosts[i].Name] = true
+	}
+	for i := range s.leaving {
+		t, ok := s.graph.Lookup(provision.RemoveKind + "/" + s.leaving[i].Name)
+		there[s.leaving[i].Name] = !ok || !sum.States[t].Good()
+	}
+	var gone []fp.Change
+	err := s.recs.Load(ctx, func(name []byte, _ fp.Kept) {
+		if n := string(name); !there[hostOfTask(n)] {
+			gone = append(gone, fp.Change{Name: n})
+		}
+	})
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	done := make(chan error, 1)
+	s.recs.Commit(gone, func(err error) { done <- err })
+	return <-done
 }
 
 // journal is what became of the cluster tasks that ran, for the masters, with
@@ -739,6 +795,9 @@ func (b *builder) adoptRecords(w *cluster.Written, d *discovery) error {
 	// and a new cluster has its UID now.
 	if err := s.expand(); err != nil {
 		return err
+	}
+	if agreed := slices.Sorted(slices.Values(w.Decision.Remove)); !slices.Equal(agreed, slices.Sorted(slices.Values(names(s.leaving)))) {
+		return fmt.Errorf("bug: the graph removes %v, agreed to were %v", names(s.leaving), agreed)
 	}
 	var err error
 	if b.sel, err = b.wish.selection(s); err != nil {

@@ -50,7 +50,7 @@ func (a *app) runPlan(c *ucli.Context) error {
 
 // openForPlan opens the cluster as build does, without leave to write.
 func (b *builder) openForPlan(ctx context.Context, file bool) error {
-	s, err := b.a.openSite(b.c, b.name, siteOptions{file: file, prefer: !file, tell: b.tell, runID: b.runID})
+	s, err := b.a.openSite(b.c, b.name, siteOptions{file: file, prefer: !file, removals: true, tell: b.tell, runID: b.runID})
 	if err != nil {
 		return err
 	}
@@ -61,13 +61,7 @@ func (b *builder) openForPlan(ctx context.Context, file bool) error {
 	if err := s.expand(); err != nil {
 		return err
 	}
-	if b.sel, err = b.wish.selection(s); err != nil {
-		return err
-	}
-	if b.wish.force {
-		b.wish.ask.Forced = taskNames(s.graph, b.sel.Named)
-	}
-	return nil
+	return b.choose()
 }
 
 func (b *builder) planOnly(ctx context.Context) error {

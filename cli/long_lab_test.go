@@ -65,9 +65,9 @@ func TestLongKills(t *testing.T) {
 
 // buildAndKill starts a build and kills it half a second after a task started.
 // It returns the unit of the task's job, if one is running then.
-func (r *rig) buildAndKill(task string) string {
+func (r *rig) buildAndKill(task string, flags ...string) string {
 	r.t.Helper()
-	cmd := r.command(context.Background(), "build", r.name, "-o", "json")
+	cmd := r.command(context.Background(), append([]string{"build", r.name, "-o", "json"}, flags...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		r.t.Fatal(err)
@@ -258,6 +258,119 @@ func growWithout(t *testing.T, r *rig, off, old, text, added string) {
 		}
 	}
 	r.nothing()
+}
+
+// TestLongShrink takes hosts away: a worker with pods on it, by an hk that is
+// killed in the middle, then two masters of three, one of whose servers somebody
+// deleted before.
+func TestLongShrink(t *testing.T) {
+	r := newRig(t, "shrink", demoConfig)
+	r.good(r.build("shrink"))
+	r.eventually(2*time.Minute, "five Nodes", r.allReady(5))
+	r.sub("Worker", func(t *testing.T) { shrinkWorker(t, r) })
+	r.sub("Masters", func(t *testing.T) { shrinkMasters(t, r) })
+}
+
+func shrinkWorker(t *testing.T, r *rig) {
+	// One of two must stay up, and both are put where one is to go.
+	r.kube("-n", "kube-system", "create", "pdb", "dns", "--selector=k8s-app=kube-dns", "--min-available=1")
+	r.kube("cordon", "shrink-worker-1")
+	r.kube("-n", "kube-system", "rollout", "restart", "deployment/coredns")
+	r.kube("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=90s")
+	r.kube("uncordon", "shrink-worker-1")
+	where := func() string {
+		return r.kube("-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-dns", "-o", "jsonpath={.items[*].spec.nodeName}")
+	}
+	if got := where(); strings.Contains(got, "worker-1") {
+		t.Fatalf("CoreDNS is on %s", got)
+	}
+	key := strings.TrimSpace(r.on("worker-2", "wg show hk0 public-key"))
+	r.edit("count: 2, type: cx23}]", "count: 1, type: cx23}]")
+	if b := r.build("shrink"); b.last.Exit != ExitConsent || len(r.servers()) != 5 {
+		t.Fatalf("without consent: exit %d, %d servers", b.last.Exit, len(r.servers()))
+	}
+	dns := repeatedly(time.Second, func(ctx context.Context) error {
+		up := exec.CommandContext(ctx, filepath.Join(binDir(t), "kubectl"), "--kubeconfig", r.kubeconfig(), "--request-timeout=3s",
+			"-n", "kube-system", "get", "deployment", "coredns", "-o", "jsonpath={.status.availableReplicas}")
+		if out, err := up.Output(); err != nil || string(out) == "" || string(out) == "0" {
+			return fmt.Errorf("%q available: %w", out, err)
+		}
+		return nil
+	})
+	r.buildAndKill("install-workers.remove/worker-2", "--update")
+	b := r.good(r.build("shrink")) // no flags: it was agreed to
+	longest, good, bad := dns.end()
+	for _, task := range []string{"install-workers.remove/worker-2", "network-setup.peers", "network-setup.mesh/master-1", "provision-nodes.remove/worker-2"} {
+		if _, ok := b.ran[task]; !ok {
+			t.Errorf("%s did not run", task)
+		}
+	}
+	for task := range b.ran {
+		if !strings.HasSuffix(task, "/worker-2") && !strings.HasPrefix(task, "network-setup.peers") && !strings.HasPrefix(task, "network-setup.mesh/") {
+			t.Errorf("%s ran too: %s", task, b.ran[task])
+		}
+	}
+	t.Logf("worker-2 removed in %d ms; CoreDNS seen available %d times, not %d times, longest gap %s", b.last.WallMS, good, bad, longest)
+	if got := where(); strings.Contains(got, "worker-2") {
+		t.Errorf("CoreDNS is on %s", got)
+	}
+	r.gone("worker-2", key, "master-1", "master-2", "master-3", "worker-1")
+	r.eventually(time.Minute, "four Nodes", r.allReady(4))
+	r.nothing()
+}
+
+// gone wants nothing left of a host: no server, no Node, no peer, no entry.
+func (r *rig) gone(host, key string, others ...string) {
+	r.t.Helper()
+	for _, s := range r.servers() {
+		if s.Name == r.name+"-"+host {
+			r.t.Errorf("%s still has server %d", host, s.ID)
+		}
+	}
+	if a := r.kubectl("get", "node", r.name+"-"+host); a.code == 0 {
+		r.t.Errorf("the Node of %s is still there", host)
+	}
+	for _, o := range others {
+		if peers := r.on(o, "wg show hk0 peers"); strings.Contains(peers, key) {
+			r.t.Errorf("%s still has %s as a peer", o, host)
+		}
+	}
+	unit, err := os.ReadFile(filepath.Join(r.dir, "home", "clusters", r.name, "hosts.json"))
+	if err != nil || strings.Contains(string(unit), `"`+host+`"`) {
+		r.t.Errorf("the credential unit still knows %s (%v)", host, err)
+	}
+}
+
+func shrinkMasters(t *testing.T, r *rig) {
+	keys := map[string]string{}
+	for _, h := range []string{"master-2", "master-3"} {
+		keys[h] = strings.TrimSpace(r.on(h, "wg show hk0 public-key"))
+	}
+	id := r.serverID("master-3")
+	a := outcome(t, exec.Command("curl", "-fsS", "-X", "DELETE", "-H", "Authorization: Bearer "+r.info.Token, fmt.Sprintf("%s/servers/%d", r.info.Endpoint, id)))
+	if a.code != 0 {
+		t.Fatalf("deleting master-3: %s%s", a.stdout, a.stderr)
+	}
+	r.edit("masters: {count: 3", "endpoint: {external: load-balancer}\nmasters: {count: 1")
+	if b := r.build("shrink", "--update"); b.last.Exit != ExitConsent {
+		t.Fatalf("without the name: exit %d", b.last.Exit)
+	}
+	conf := r.kubeconfig()
+	api := repeatedly(time.Second, func(ctx context.Context) error {
+		return exec.CommandContext(ctx, filepath.Join(binDir(t), "kubectl"), "--kubeconfig", conf, "--request-timeout=3s", "get", "--raw", "/readyz").Run()
+	})
+	b := r.good(r.build("shrink", "--update", "--confirm", "shrink"))
+	longest, good, bad := api.end()
+	t.Logf("two masters removed in %d ms; API through the load balancer answered %d times, not %d times, longest gap %s", b.last.WallMS, good, bad, longest)
+	for _, h := range []string{"master-2", "master-3"} {
+		r.gone(h, keys[h], "master-1", "worker-1")
+	}
+	if members := r.must("etcd", "members", "shrink"); strings.Contains(members, "master-2") || strings.Contains(members, "master-3") {
+		t.Errorf("members:\n%s", members)
+	}
+	r.eventually(2*time.Minute, "two Nodes", r.allReady(2))
+	r.nothing()
+	r.oneCA(1)
 }
 
 // TestLongTopologies builds the other shapes and takes them down again.

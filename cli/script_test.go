@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"flag"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"hk/remote/sim"
 )
 
 var update = flag.Bool("update", false, "write the expected outputs of scripts and golden files anew")
@@ -44,6 +48,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":   cmdExits,
+			"sim":     cmdSim,
 			"inorder": cmdInOrder,
 			"replace": cmdReplace,
 			"waitfor": cmdWaitFor,
@@ -64,6 +69,38 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	if code != args[0] {
 		ts.Fatalf("%s: exit %s, want %s", strings.Join(args[1:], " "), code, args[0])
 	}
+}
+
+// cmdSim does something to a simulated world behind hk's back:
+//
+//	sim WORLD off|on|gone MACHINE
+//	sim WORLD pod|kept-pod MACHINE NAME
+func cmdSim(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: sim WORLD VERB MACHINE [NAME]")
+	}
+	w, err := sim.Open(sim.Options{Path: ts.MkAbs(args[0])})
+	ts.Check(err)
+	defer func() { ts.Check(w.Close()) }()
+	ctx, machine := context.Background(), args[2]
+	switch verb := args[1]; verb {
+	case "off", "on":
+		err = w.SetPower(ctx, machine, verb == "on")
+	case "pod", "kept-pod":
+		err = w.PutPod(ctx, machine, args[3], verb == "kept-pod")
+	case "gone":
+		inv, ierr := w.Cloud().Inventory(ctx)
+		ts.Check(ierr)
+		err = fmt.Errorf("there is no %s", machine)
+		for _, s := range inv.Servers {
+			if s.Name == machine {
+				err = w.Cloud().DeleteServer(ctx, s.ID)
+			}
+		}
+	default:
+		ts.Fatalf("sim: what is %s?", verb)
+	}
+	ts.Check(err)
 }
 
 // cmdInOrder demands that stdout's lines hold the texts in this order.

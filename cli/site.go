@@ -48,7 +48,10 @@ type site struct {
 
 	kinds []tasks.Kind
 	hosts []spec.Host
-	graph *graph.Graph
+	// leaving are the hosts the graph removes; of commands that may, see
+	// siteOptions.
+	leaving []tasks.Leaving
+	graph   *graph.Graph
 
 	sets    map[fp.OutputDigest][]byte // restored and not kept yet
 	told    bool                       // that records were restored
@@ -65,6 +68,8 @@ type siteOptions struct {
 	// write: the command may write to the state directory. offline: it asks
 	// nothing of the world.
 	write, offline bool
+	// removals: the graph holds the removal of hosts that are not wanted.
+	removals bool
 	// key is told of each key made.
 	key   func(cluster.KeyCreated)
 	tell  func(string)
@@ -284,6 +289,12 @@ func (s *site) expand() error {
 	for i := range s.hosts {
 		hosts[i] = graph.Host{Name: s.hosts[i].Name, Roles: s.hosts[i].Roles}
 	}
+	if s.so.removals {
+		s.leaving = s.sess.Leaving()
+	}
+	for i := range s.leaving {
+		hosts = append(hosts, graph.Host{Name: s.leaving[i].Name, Roles: s.leaving[i].Roles, Leaving: true})
+	}
 	if s.graph, err = kg.Expand(hosts); err != nil {
 		return err
 	}
@@ -380,7 +391,7 @@ func (s *site) bind(ctx context.Context, found *cluster.Found, full bool) (*task
 	b := tasks.Binding{
 		Graph: s.graph, Kinds: s.kinds, Env: env, Full: full, Records: recs,
 		View: tasks.View{
-			Spec: s.effective(), UID: s.sess.UID(), Hosts: s.hosts, Lock: s.lock,
+			Spec: s.effective(), UID: s.sess.UID(), Hosts: s.hosts, Leaving: s.leaving, Lock: s.lock,
 			KeyID: func(name string) string {
 				if u := s.sess.Unit(); u != nil {
 					return u.KeyID(name)

@@ -95,6 +95,9 @@ func checkKind(k *Kind) error {
 	if k.Scope == OnCluster && len(k.Roles) > 0 {
 		return fmt.Errorf("kind %s: a cluster task has no roles", k.ID())
 	}
+	if k.Scope == OnCluster && k.Leaving {
+		return fmt.Errorf("kind %s: a cluster task stands on no host that leaves", k.ID())
+	}
 	return nil
 }
 

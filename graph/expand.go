@@ -57,7 +57,11 @@ func (kg *KindGraph) Expand(hosts []Host) (*Graph, error) {
 
 // place numbers the tasks.
 func (g *Graph) place() {
-	byRoles := map[string][]int32{} // kinds with the same roles share the list
+	type place struct {
+		roles   string
+		leaving bool
+	}
+	lists := map[place][]int32{} // kinds that stand on the same hosts share the list
 	n := Task(0)
 	for k := range g.kinds.kinds {
 		kind := &g.kinds.kinds[k]
@@ -67,16 +71,16 @@ func (g *Graph) place() {
 			n++
 			continue
 		}
-		key := strings.Join(kind.Roles, "\x00")
-		list, ok := byRoles[key]
+		key := place{strings.Join(kind.Roles, "\x00"), kind.Leaving}
+		list, ok := lists[key]
 		if !ok {
 			list = make([]int32, 0, len(g.hosts))
 			for h := range g.hosts {
-				if g.hosts[h].HasRole(kind.Roles) {
+				if g.hosts[h].carries(kind) {
 					list = append(list, int32(h))
 				}
 			}
-			byRoles[key] = list
+			lists[key] = list
 		}
 		g.on = append(g.on, list)
 		n += Task(len(list))

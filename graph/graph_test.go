@@ -48,6 +48,7 @@ func TestNewRefuses(t *testing.T) {
 		"name":       {[]graph.Kind{{Phase: "P", Part: "a", Recipe: 1}}, `kind "P.a": phase and part are lower-case words with digits and dashes`},
 		"recipe":     {[]graph.Kind{{Phase: "p", Part: "a"}}, "kind p.a: recipe numbers start at 1"},
 		"roles":      {[]graph.Kind{{Phase: "p", Part: "a", Recipe: 1, Roles: []string{"x"}}}, "kind p.a: a cluster task has no roles"},
+		"leaving":    {[]graph.Kind{{Phase: "p", Part: "a", Recipe: 1, Leaving: true}}, "kind p.a: a cluster task stands on no host that leaves"},
 		"unknown":    {[]graph.Kind{kind("p.cert", nil), kind("p.b", needs(graph.Need{Kind: "p.certs", Via: graph.ToCluster}))}, "kind p.b needs p.certs, which does not exist (did you mean p.cert?)"},
 		"twice need": {[]graph.Kind{kind("p.a", nil), kind("p.b", needs(graph.Need{Kind: "p.a", Via: graph.ToCluster}, graph.Need{Kind: "p.a", Via: graph.ToCluster}))}, "kind p.b needs p.a twice in the same way"},
 		"same":       {[]graph.Kind{kind("p.a", nil), kind("p.b", needs(graph.Need{Kind: "p.a"}))}, "kind p.b needs p.a: an edge on the same host joins two host tasks"},
@@ -197,6 +198,48 @@ func TestExpand(t *testing.T) {
 	}
 	if p := g.Kinds().Path("provision.server", "workers.join"); p != nil {
 		t.Errorf("path against the edges: %v", p)
+	}
+}
+
+// Removal stands on the hosts that leave and on no others, and everything else on
+// none of those; it is reached from the cluster's tasks and within its host.
+func TestExpandLeaving(t *testing.T) {
+	leaving := func(k *graph.Kind) { k.Leaving = true }
+	kg, err := graph.New([]graph.Kind{
+		kind("p.a", onHost()),
+		kind("p.r", both(onHost(), leaving)),
+		kind("p.s", both(onHost("master"), leaving, needs(graph.Need{Kind: "p.r"}))),
+		kind("p.c", needs(graph.Need{Kind: "p.a", Via: graph.FromAll}, graph.Need{Kind: "p.r", Via: graph.FromAll, Quorum: graph.Any})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := kg.Expand([]graph.Host{
+		{Name: "master-1", Roles: []string{"master"}}, {Name: "worker-1", Roles: []string{"worker"}},
+		{Name: "worker-2", Roles: []string{"worker"}, Leaving: true}, {Name: "master-2", Roles: []string{"master"}, Leaving: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for u := range graph.Task(g.Len()) {
+		line := g.Name(u) + " <-"
+		for v := range g.Needs(u) {
+			line += " " + g.Name(v)
+		}
+		got = append(got, line)
+	}
+	want := []string{
+		"p.a/master-1 <-", "p.a/worker-1 <-", "p.r/worker-2 <-", "p.r/master-2 <-",
+		"p.c <- p.a/master-1 p.a/worker-1 p.r/worker-2 p.r/master-2", "p.s/master-2 <- p.r/master-2",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, bad := range []string{"p.a/worker-2", "p.r/worker-1", "p.s/worker-2"} {
+		if _, ok := g.Lookup(bad); ok {
+			t.Errorf("%s exists", bad)
+		}
 	}
 }
 

@@ -62,11 +62,14 @@ type Kind struct {
 	Phase, Part string
 	Scope       Scope
 	Roles       []string // with OnHost: the roles it stands on; nil means every host
-	Needs       []Need
-	Pool        string // name of the pool a run takes a place in; "" for none
-	Guard       string // name of the guarded sequence it belongs to; "" for none
-	Asset       string // what --keep-ASSET spares: data, certs, ca; "" for nothing
-	Recipe      int    // bumped by hand when what Run does changes its effect; from 1
+	// Leaving puts it on the hosts that are being removed, and on no others; all
+	// other kinds stand on none of those.
+	Leaving bool
+	Needs   []Need
+	Pool    string // name of the pool a run takes a place in; "" for none
+	Guard   string // name of the guarded sequence it belongs to; "" for none
+	Asset   string // what --keep-ASSET spares: data, certs, ca; "" for nothing
+	Recipe  int    // bumped by hand when what Run does changes its effect; from 1
 	// Once marks what is made once and never again: forced, it is verified only.
 	Once bool
 	// Title is what people read in help and views, such as "etcd certificates".
@@ -80,6 +83,8 @@ func (k *Kind) ID() string { return k.Phase + "." + k.Part }
 type Host struct {
 	Name  string
 	Roles []string
+	// Leaving: it exists and is not wanted any more.
+	Leaving bool
 }
 
 // HasRole reports whether the host has one of the roles; no roles means yes.
@@ -94,6 +99,9 @@ func (h *Host) HasRole(roles []string) bool {
 	}
 	return false
 }
+
+// carries reports whether the kind stands on the host.
+func (h *Host) carries(k *Kind) bool { return h.Leaving == k.Leaving && h.HasRole(k.Roles) }
 
 // Task is a vertex: a dense index into a Graph. Indices are a topological
 // order: kinds in topological (then name) order, hosts in the order given.

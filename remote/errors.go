@@ -23,6 +23,10 @@ var ErrRebuilt = errors.New("host was rebuilt")
 // a newer lease generation than ours.
 var ErrStaleGeneration = errors.New("a newer lease has been seen")
 
+// ErrBudget is wrapped when a pod cannot be evicted now because a disruption
+// budget would be violated.
+var ErrBudget = errors.New("a disruption budget does not allow it")
+
 // CloudError is an error answer of the cloud API.
 type CloudError struct {
 	Op      string // such as "create server demo-master-1"

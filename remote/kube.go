@@ -25,6 +25,18 @@ type Taint struct {
 	Effect string `json:"effect"`
 }
 
+// Pod is a pod, reduced to what draining a Node needs to know.
+type Pod struct {
+	Namespace, Name, UID string
+	// Bound: it belongs to its Node and goes with it: of a DaemonSet, or run by
+	// the kubelet itself.
+	Bound bool
+	// Finished: its containers have ended for good.
+	Finished bool
+	// Leaving: it was deleted and its containers are being stopped.
+	Leaving bool
+}
+
 // Rollout is how far a Deployment or DaemonSet is.
 type Rollout struct{ Desired, Updated, Available int }
 
@@ -44,6 +56,11 @@ type Kube interface {
 	PatchNode(ctx context.Context, name string, p NodePatch) error
 	DeleteNode(ctx context.Context, name string) error
 	Cordon(ctx context.Context, name string, on bool) error
+	// PodsOn lists the pods of one Node.
+	PodsOn(ctx context.Context, node string) ([]Pod, error)
+	// Evict asks for a pod to be stopped, or finds it gone. It returns before
+	// that has happened. ErrBudget if a disruption budget does not allow it now.
+	Evict(ctx context.Context, p Pod) error
 	// Apply applies one manifest (YAML or JSON, one object) server-side as hk.
 	Apply(ctx context.Context, manifest []byte) error
 	// Get returns one object as JSON: apiVersion, kind (plural resource), ...

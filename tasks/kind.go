@@ -20,7 +20,10 @@ type View struct {
 	UID   string
 	Host  *spec.Host  // of the task; nil for cluster tasks
 	Hosts []spec.Host // all desired hosts, masters, etcd, workers, in name order
-	Lock  *spec.LockFile
+	// Leaving are the hosts that are being removed. Kinds that stand on them see
+	// theirs as Host too.
+	Leaving []Leaving
+	Lock    *spec.LockFile
 	// KeyID is the ID of a key in the credential unit; "" if it does not exist.
 	KeyID func(name string) string
 	// Out is the output of a needed kind on the same host or on the cluster.
@@ -28,6 +31,23 @@ type View struct {
 	// OutOf is the output of a needed kind on another host (edges ToRole and
 	// FromAll); false if there is none.
 	OutOf func(kind, host string) (fp.Output, bool)
+}
+
+// Leaving is a host that exists and that the config does not ask for any more.
+type Leaving struct {
+	spec.Host
+	ServerID int64  // 0: it has no server, or none that is known
+	Addr     string // public; "" if it is not known
+}
+
+// Leaver is the leaving host that the task stands on.
+func (v *View) Leaver() *Leaving {
+	for i := range v.Leaving {
+		if v.Leaving[i].Name == v.Host.Name {
+			return &v.Leaving[i]
+		}
+	}
+	panic("bug: " + v.Host.Name + " is not being removed")
 }
 
 // Masters are the hosts with role master.

@@ -79,6 +79,10 @@ func NewWork(b Binding) (*Work, error) {
 		w.specs[h.Name] = h
 		w.hosts[h.Name] = &watched{facts: b.Facts[h.Name], down: b.Unreachable[h.Name]}
 	}
+	for i := range b.View.Leaving {
+		h := &b.View.Leaving[i].Host
+		w.specs[h.Name] = h
+	}
 	return w, nil
 }
 
@@ -168,7 +172,7 @@ func (w *Work) own(t graph.Task, host string, st *remote.HostState) error {
 
 // Look implements run.Work.
 func (w *Work) Look(ctx context.Context, t graph.Task, rec *fp.Record) (run.Look, error) {
-	host := w.b.Graph.HostName(t)
+	host := w.onHost(t)
 	world := World{Inventory: w.b.Inventory, UID: w.b.View.UID}
 	if host != "" {
 		h := w.hosts[host]
@@ -199,6 +203,16 @@ func (w *Work) Look(ctx context.Context, t graph.Task, rec *fp.Record) (run.Look
 	}
 	now := k.watch(in, &world)
 	return run.Look{Drift: driftOfNotes(rec.Observed, now)}, nil
+}
+
+// onHost is the host that a task works on and whose journal vouches for it; ""
+// for a task of the cluster, and for one that removes a host: it is done to the
+// host from outside, whether that answers or not.
+func (w *Work) onHost(t graph.Task) string {
+	if w.b.Graph.Kind(t).Leaving {
+		return ""
+	}
+	return w.b.Graph.HostName(t)
 }
 
 // recorded is the output of a task's last good run.
@@ -241,7 +255,7 @@ func (w *Work) Query(host string) remote.FactsQuery {
 // Do implements run.Work.
 func (w *Work) Do(ctx context.Context, t graph.Task, in run.Input, a run.Attempt) (run.Result, error) {
 	k := w.kinds[w.b.Graph.KindIndex(t)]
-	name, host := w.b.Graph.Name(t), w.b.Graph.HostName(t)
+	name, host := w.b.Graph.Name(t), w.onHost(t)
 	d := doing{w: w, k: k, t: t, name: name, host: host, in: in.Value, a: a, notes: map[string]string{}}
 	d.env = w.b.Env
 	d.env.Task, d.env.Log, d.env.VerifyOnly = name, a.Log, a.VerifyOnly
@@ -406,7 +420,7 @@ func (d *doing) journal(ctx context.Context, s fp.Status, start time.Time, r run
 func (w *Work) Recheck(ctx context.Context, ran []graph.Task, records func(graph.Task) *fp.Record) []error {
 	touched := map[string]bool{}
 	for _, t := range ran {
-		if h := w.b.Graph.HostName(t); h != "" {
+		if h := w.onHost(t); h != "" {
 			touched[h] = true
 		}
 	}

@@ -277,6 +277,55 @@ func TestRolloutAndList(t *testing.T) {
 	}
 }
 
+func TestPodsAndEvictions(t *testing.T) {
+	a := newAuthority(t)
+	code := http.StatusCreated
+	s := newServer(a, func(w http.ResponseWriter, r *http.Request, _ []byte) {
+		if r.Method == http.MethodPost {
+			status(w, code, map[int]string{404: "NotFound", 409: "Conflict", 429: "TooManyRequests"}[code])
+			return
+		}
+		_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[
+			{"metadata":{"namespace":"a","name":"web","uid":"1","ownerReferences":[{"kind":"ReplicaSet","controller":true}]},"status":{"phase":"Running"}},
+			{"metadata":{"namespace":"a","name":"agent","uid":"2","ownerReferences":[{"kind":"DaemonSet","controller":true}]}},
+			{"metadata":{"namespace":"a","name":"etcd","uid":"3","annotations":{"kubernetes.io/config.mirror":"x"}}},
+			{"metadata":{"namespace":"a","name":"job","uid":"4","deletionTimestamp":"2026-12-01T00:00:00Z"},"status":{"phase":"Succeeded"}}]}`)
+	})
+	k := client(t, a, s.endpoint("master-1"))
+	got, err := k.PodsOn(t.Context(), "demo-worker-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []remote.Pod{
+		{Namespace: "a", Name: "web", UID: "1"}, {Namespace: "a", Name: "agent", UID: "2", Bound: true},
+		{Namespace: "a", Name: "etcd", UID: "3", Bound: true}, {Namespace: "a", Name: "job", UID: "4", Finished: true, Leaving: true},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if r := s.requests(); len(r) != 1 || r[0] != "GET /api/v1/pods?fieldSelector=spec.nodeName%3Ddemo-worker-1" {
+		t.Errorf("requests %v", r)
+	}
+	for answer, ok := range map[int]func(error) bool{
+		201: func(err error) bool { return err == nil },
+		404: func(err error) bool { return err == nil },
+		409: func(err error) bool { return err == nil }, // another pod has the name by now
+		429: func(err error) bool { return errors.Is(err, remote.ErrBudget) },
+		403: func(err error) bool { return err != nil && !errors.Is(err, remote.ErrBudget) },
+	} {
+		code = answer
+		if err := k.Evict(t.Context(), want[0]); !ok(err) {
+			t.Errorf("%d: %v", answer, err)
+		}
+		if r := s.requests(); len(r) != 1 || r[0] != "POST /api/v1/namespaces/a/pods/web/eviction?fieldManager=hk" {
+			t.Errorf("requests %v", r)
+		}
+		if !strings.Contains(string(s.last), `"preconditions":{"uid":"1"}`) {
+			t.Errorf("body %s", s.last)
+		}
+	}
+}
+
 // A master that is down costs one dial; the next one answers, and is asked
 // first from then on.
 func TestFailover(t *testing.T) {

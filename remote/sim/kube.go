@@ -274,6 +274,90 @@ func (k *Kube) Cordon(ctx context.Context, name string, on bool) error {
 	return k.PatchNode(ctx, name, remote.NodePatch{RemoveTaints: []remote.Taint{taint}})
 }
 
+// simPod is what is kept of a pod: there are those that were applied.
+type simPod struct {
+	Metadata struct {
+		Namespace, Name, UID string
+		OwnerReferences      []struct{ Kind string }
+		Labels               map[string]string
+	}
+	Spec struct{ NodeName string }
+}
+
+// PodsOn lists the pods of one Node.
+func (k *Kube) PodsOn(ctx context.Context, node string) ([]remote.Pod, error) {
+	var out []remote.Pod
+	err := k.read(ctx, "pods", "", func(t *tx, uid string, _ *server) error {
+		for _, p := range all[simPod](t, "object/"+uid+"/pods/") {
+			if p.Spec.NodeName == node {
+				bound := slices.ContainsFunc(p.Metadata.OwnerReferences, func(o struct{ Kind string }) bool { return o.Kind == "DaemonSet" })
+				out = append(out, remote.Pod{Namespace: p.Metadata.Namespace, Name: p.Metadata.Name, UID: p.Metadata.UID, Bound: bound})
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Evict removes a pod at once, unless a budget that names it allows none to go.
+func (k *Kube) Evict(ctx context.Context, p remote.Pod) error {
+	return k.write(ctx, "evict", func(t *tx, uid string) error {
+		at := objectKey(uid, "pods", p.Namespace, p.Name)
+		have, ok := load[simPod](t, at)
+		if !ok {
+			return nil
+		}
+		for _, b := range all[simBudget](t, "object/"+uid+"/poddisruptionbudgets/"+p.Namespace+"/") {
+			if b.Spec.MaxUnavailable == 0 && covers(b.Spec.Selector.MatchLabels, have.Metadata.Labels) {
+				return &remote.WorldError{World: "kube", Op: "evict", Err: remote.ErrBudget}
+			}
+		}
+		t.del(at)
+		return nil
+	})
+}
+
+// PutPod runs a pod on a machine's Node. With kept, a disruption budget of its
+// name lets it not go; without, there is none.
+func (w *World) PutPod(ctx context.Context, machine, pod string, kept bool) error {
+	return w.byName(ctx, machine, func(t *tx, v *server) error {
+		uid := v.Labels[remote.LabelUID]
+		if !t.has(nodeKey(uid, machine)) {
+			return fmt.Errorf("sim: %s has no Node", machine)
+		}
+		p := simPod{}
+		p.Metadata.Namespace, p.Metadata.Name, p.Metadata.UID = "default", pod, fmt.Sprintf("pod-%d", t.next())
+		p.Metadata.Labels, p.Spec.NodeName = map[string]string{"name": pod}, machine
+		store(t, objectKey(uid, "pods", "default", pod), p)
+		budget := simBudget{}
+		budget.Spec.Selector.MatchLabels = p.Metadata.Labels
+		at := objectKey(uid, "poddisruptionbudgets", "default", pod)
+		if kept {
+			store(t, at, budget)
+		} else {
+			t.del(at)
+		}
+		return nil
+	})
+}
+
+// simBudget is a disruption budget.
+type simBudget struct {
+	Spec struct {
+		MaxUnavailable int
+		Selector       struct{ MatchLabels map[string]string }
+	}
+}
+
+func covers(selector, labels map[string]string) bool {
+	for k, v := range selector {
+		if labels[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
 type object struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

@@ -144,6 +144,13 @@ func (s *Session) endpoints(role string, at func(*spec.Host) (addr, name string)
 	if err != nil {
 		return nil, "", err
 	}
+	if role == spec.Etcd {
+		// A member that is to be removed has a vote until it was, so it can be
+		// asked. An API server that goes answers nothing the others do not.
+		for _, l := range s.Leaving() {
+			hosts = append(hosts, l.Host)
+		}
+	}
 	var out []remote.Endpoint
 	var key strings.Builder
 	for i := range hosts {

@@ -41,8 +41,10 @@ type Decision struct {
 	Consented bool
 	// Replace are missing workers whose servers are made again.
 	Replace []string
-	// Remove are hosts that exist and are not wanted any more.
-	Remove []string
+	// Remove are hosts that exist and are not wanted any more: where the build
+	// may go on, their removal was agreed to. Lose are those of them whose data
+	// is lost with them.
+	Remove, Lose []string
 }
 
 // Err is the decision as an error; nil if the build may go on.
@@ -76,6 +78,9 @@ type HostState struct {
 	BadKey  string // it shows a host key that is not pinned; ""
 	Down    string // why it cannot be reached; ""
 }
+
+// unwanted: it exists, or did until somebody else deleted its server.
+func (h *HostState) unwanted() bool { return !h.Wanted && (h.Exists || h.Known) }
 
 func (h *HostState) worker() bool {
 	return !slices.Contains(h.Roles, "master") && !slices.Contains(h.Roles, "etcd")
@@ -121,7 +126,7 @@ func Decide(s Situation) Decision {
 	}
 	for _, row := range rows {
 		if d, ok := row.rule(&s); ok {
-			d.Diff = s.Diff
+			d.Diff, d.Remove, d.Lose = s.Diff, s.unwanted(), s.losing()
 			return d
 		}
 	}

@@ -86,6 +86,30 @@ func TestDecide(t *testing.T) {
 		{"removal of a worker", []func(*Situation){func(s *Situation) { s.Hosts[1].Wanted = false }}, AskFirst, ExitConsent, "worker-1", nil},
 		{"removal of a worker, --update", []func(*Situation){update, func(s *Situation) { s.Hosts[1].Wanted = false }}, Change, 0, "", nil},
 		{"removal of a master needs the name", []func(*Situation){update, func(s *Situation) { s.Hosts[0].Wanted, s.Hosts[0].Roles = false, []string{"master"} }}, AskFirst, ExitConsent, "master-1", []string{"--confirm demo"}},
+		{"removal of a worker, its server gone", []func(*Situation){func(s *Situation) { s.Hosts[1].Wanted, s.Hosts[1].Exists = false, false }}, AskFirst, ExitConsent, "worker-1", nil},
+		{"never made and not wanted", []func(*Situation){func(s *Situation) {
+			s.Hosts[1].Wanted, s.Hosts[1].Exists, s.Hosts[1].Known = false, false, false
+		}}, Keep, 0, "", nil},
+		{"removal of a worker that shows another key, --update", []func(*Situation){update, func(s *Situation) {
+			s.Hosts[1].Wanted, s.Hosts[1].BadKey = false, "shows SHA256:x"
+		}}, Change, 0, "", nil},
+		{"removal of a worker, agreed to before", []func(*Situation){grown, func(s *Situation) {
+			s.Hosts[1].Wanted, s.Intent = false, &Intent{RunID: "r7", Digest: "d1"}
+		}}, Change, 0, "going on with run r7", nil},
+		{"removal of a master with a worker missing, --update", []func(*Situation){update, func(s *Situation) {
+			s.Hosts[0].Wanted, s.Hosts[1].Exists = false, false
+		}}, AskFirst, ExitConsent, "master-1", []string{"--confirm demo"}},
+		{"removal of a master, agreed to before, --update", []func(*Situation){update, func(s *Situation) {
+			s.Hosts[0].Wanted, s.Intent = false, &Intent{RunID: "r7", Digest: "d1"}
+		}}, Change, 0, "", nil},
+		{"removal of a master would change the endpoint", []func(*Situation){update, func(s *Situation) {
+			s.Hosts[0].Wanted, s.Ask.Confirm = false, true
+			s.Diff = []ConfigChange{change("endpoint.external", "load-balancer", "master", spec.Disruptive)}
+		}}, Refuse, ExitConfig, "address for people", []string{"endpoint: {external: load-balancer}"}},
+		{"not established, removal of a master", []func(*Situation){young, update, func(s *Situation) { s.Hosts[0].Wanted, s.Ask.Confirm = false, true }}, Refuse, ExitConfig, "not complete yet", []string{"set the count back"}},
+		{"not established, removals agreed to before", []func(*Situation){young, func(s *Situation) {
+			s.Hosts[1].Wanted, s.Intent = false, &Intent{RunID: "r7", Digest: "d1"}
+		}}, Continue, 0, "", nil},
 		{"removal of a master, named", []func(*Situation){update, func(s *Situation) {
 			s.Hosts[0].Wanted, s.Hosts[0].Roles, s.Ask.Confirm = false, []string{"master"}, true
 		}}, Change, 0, "", nil},
@@ -188,7 +212,8 @@ func TestEveryRowDecides(t *testing.T) {
 		{Local: true, Destroying: true},
 		{Local: true, Ask: Ask{Abandon: "r"}},
 		{},
-		{Local: true, Hosts: []HostState{{BadKey: "x"}}},
+		{Local: true, Hosts: []HostState{{BadKey: "x", Wanted: true}}},
+		{Local: true, Hosts: []HostState{{Roles: []string{"master"}, Exists: true}}},
 		{Local: true},
 		{Local: true, Established: true, Diff: []ConfigChange{{Field: "cni", Class: spec.Immutable}}},
 		{Local: true, Established: true, Hosts: []HostState{{Wanted: true, Known: true}}},

@@ -288,8 +288,8 @@ func (h *HostFound) State(wanted *spec.Host) HostState {
 	}
 	if wanted != nil {
 		st.Wanted, st.Roles = true, wanted.Roles
-	} else if h.Server != nil {
-		st.Roles = []string{h.Server.Labels[remote.LabelRole]}
+	} else {
+		st.Roles = []string{spec.RoleOf(h.Host)}
 	}
 	return st
 }

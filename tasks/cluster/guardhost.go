@@ -92,6 +92,13 @@ func (k *guardedKube) Cordon(ctx context.Context, name string, on bool) error {
 	return k.Kube.Cordon(ctx, name, on)
 }
 
+func (k *guardedKube) Evict(ctx context.Context, p remote.Pod) error {
+	if err := k.g.check(); err != nil {
+		return err
+	}
+	return k.Kube.Evict(ctx, p)
+}
+
 func (k *guardedKube) Apply(ctx context.Context, manifest []byte) error {
 	if err := k.g.check(); err != nil {
 		return err

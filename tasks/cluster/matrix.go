@@ -24,6 +24,7 @@ var rows = []struct {
 	{"no such run to abandon", noSuchRun},
 	{"nothing", nothing},
 	{"host key differs", keyDiffers},
+	{"removal that cannot be done", cannotRemove},
 	{"not established", notEstablished},
 	{"immutable field", immutable},
 	{"server missing or rebuilt", serverGone},
@@ -165,7 +166,7 @@ func nothing(s *Situation) (Decision, bool) {
 func keyDiffers(s *Situation) (Decision, bool) {
 	var bad []string
 	for _, h := range s.Hosts {
-		if h.BadKey != "" {
+		if h.BadKey != "" && h.Wanted { // nobody talks to one that goes
 			bad = append(bad, h.Host+": "+h.BadKey)
 		}
 	}
@@ -185,33 +186,85 @@ func notEstablished(s *Situation) (Decision, bool) {
 	if s.Established {
 		return Decision{}, false
 	}
-	if gone := s.unwanted(); len(gone) > 0 && !s.Ask.Update && !s.Ask.Confirm {
-		return s.askRemoval(gone), true
+	if len(s.unwanted()) > 0 && !s.Ask.Update && !s.resumes() {
+		return s.askRemoval(), true
 	}
 	return Decision{
-		Action: Continue, Consented: len(s.Ask.Forced) > 0 || s.Ask.Update, Remove: s.unwanted(),
+		Action: Continue, Consented: len(s.Ask.Forced) > 0 || s.Ask.Update,
 		Message: s.Name + " is not complete yet; going on where it stopped",
 	}, true
 }
 
-// unwanted are hosts that exist with our UID and are not in the config.
+// unwanted are hosts that exist and are not in the config: what Session.Leaving
+// holds. A server that somebody else deleted leaves its Node and its member.
 func (s *Situation) unwanted() []string {
 	var out []string
-	for _, h := range s.Hosts {
-		if h.Exists && !h.Wanted {
+	for i := range s.Hosts {
+		if s.Hosts[i].unwanted() {
+			out = append(out, s.Hosts[i].Host)
+		}
+	}
+	return out
+}
+
+// losing are those of them whose data is lost with them.
+func (s *Situation) losing() []string {
+	var out []string
+	for i := range s.Hosts {
+		if h := &s.Hosts[i]; h.unwanted() && !h.worker() {
 			out = append(out, h.Host)
 		}
 	}
 	return out
 }
 
-func (s *Situation) askRemoval(gone []string) Decision {
+// resumes reports that what is wanted now was agreed to in a run that is open.
+func (s *Situation) resumes() bool { return s.Intent != nil && s.Intent.Digest == s.ConfigDigest }
+
+// consent is the command that agrees to everything asked about.
+func (s *Situation) consent() string {
+	cmd := "hk build " + s.Name + " --update"
+	if len(s.losing()) > 0 {
+		cmd += " --confirm " + s.Name
+	}
+	return cmd
+}
+
+func (s *Situation) askRemoval() Decision {
 	return Decision{
 		Action: AskFirst, Exit: ExitConsent, World: "config",
-		Message: fmt.Sprintf("%s has hosts that the config does not name any more: %s", s.Name, strings.Join(gone, ", ")),
-		Hints:   []string{"hk build " + s.Name + " --update --confirm " + s.Name + " removes them"},
-		Remove:  gone,
+		Message: fmt.Sprintf("%s has hosts that the config does not name any more: %s", s.Name, strings.Join(s.unwanted(), ", ")),
+		Hints:   []string{s.consent() + " removes them"},
 	}
+}
+
+// cannotRemove refuses to take away masters and members where that would leave
+// no cluster, or another one than was asked for.
+func cannotRemove(s *Situation) (Decision, bool) {
+	core := s.losing()
+	if len(core) == 0 {
+		return Decision{}, false
+	}
+	who := strings.Join(core, ", ")
+	if !s.Established {
+		d := refuse(ExitConfig, "config", "%s is not complete yet, and the config does not name %s any more: etcd may be founded with all of them, and needs them to begin", s.Name, who)
+		d.Hints = []string{
+			"set the count back and let the build end; then they can be removed",
+			"hk destroy " + s.Name + " --confirm " + s.Name + " removes the whole cluster",
+		}
+		return d, true
+	}
+	for i := range s.Diff {
+		c := &s.Diff[i]
+		if c.Field != "endpoint.external" {
+			continue
+		}
+		d := refuse(ExitConfig, "config", "removing %s of %s would change the API's address for people too", who, s.Name)
+		d.Details = []string{c.String() + ": its default depends on masters.count"}
+		d.Hints = []string{"write endpoint: {external: " + c.Old + "} into the config to keep it"}
+		return d, true
+	}
+	return Decision{}, false
 }
 
 func immutable(s *Situation) (Decision, bool) {
@@ -250,6 +303,9 @@ func serverGone(s *Situation) (Decision, bool) {
 		return Decision{}, false
 	}
 	if len(core)+len(rebuilt) == 0 && s.Ask.Update {
+		if d, ask := s.removalNeedsName(); ask {
+			return d, true
+		}
 		return Decision{Action: Change, Consented: true, Replace: workers, Message: "making again: " + strings.Join(workers, ", ")}, true
 	}
 	d := refuse(ExitServer, "cloud", "%s is established and a server of it is missing or rebuilt", s.Name)
@@ -319,25 +375,29 @@ func needsConsent(s *Situation) (Decision, bool) {
 	if s.Ask.Update {
 		return s.removalNeedsName()
 	}
-	resumes := s.Intent != nil && s.Intent.Digest == s.ConfigDigest
+	if s.resumes() {
+		return Decision{}, false
+	}
 	d := Decision{Action: AskFirst, Exit: ExitConsent, World: "config"}
-	if asks := s.Diff; len(asks) > 0 && !resumes {
+	if asks := s.Diff; len(asks) > 0 {
 		d.Message = fmt.Sprintf("the config of %s differs from the applied one", s.Name)
 		for _, c := range asks {
 			d.Details = append(d.Details, c.String())
 		}
-		d.Hints = []string{"hk plan " + s.Name + " shows what would run", "hk build " + s.Name + " --update carries it out"}
-		d.Remove = s.unwanted()
+		for _, h := range s.unwanted() {
+			d.Details = append(d.Details, h+" is removed")
+		}
+		d.Hints = []string{"hk plan " + s.Name + " shows what would run", s.consent() + " carries it out"}
 		return d, true
 	}
-	if len(s.Ask.Recipes) > 0 && !resumes {
+	if len(s.Ask.Recipes) > 0 {
 		d.Message = fmt.Sprintf("this hk (%s) does some tasks of %s in another way than the one that built it", s.Version, s.Name)
 		d.Details = s.Ask.Recipes
 		d.Hints = []string{"hk build " + s.Name + " --update runs them"}
 		return d, true
 	}
-	if gone := s.unwanted(); len(gone) > 0 && !resumes {
-		return s.askRemoval(gone), true
+	if len(s.unwanted()) > 0 {
+		return s.askRemoval(), true
 	}
 	return Decision{}, false
 }
@@ -345,30 +405,21 @@ func needsConsent(s *Situation) (Decision, bool) {
 // removalNeedsName: hosts whose data is lost go only when the cluster's name
 // was given.
 func (s *Situation) removalNeedsName() (Decision, bool) {
-	if s.Ask.Confirm {
+	if s.Ask.Confirm || s.resumes() || len(s.losing()) == 0 {
 		return Decision{}, false
 	}
-	var core []string
-	for i := range s.Hosts {
-		if h := &s.Hosts[i]; h.Exists && !h.Wanted && !h.worker() {
-			core = append(core, h.Host)
-		}
-	}
-	if len(core) == 0 {
-		return Decision{}, false
-	}
-	return s.askRemoval(core), true
+	return s.askRemoval(), true
 }
 
 func consented(s *Situation) (Decision, bool) {
-	if s.Intent != nil && s.Intent.Digest == s.ConfigDigest && !s.Ask.Update && len(s.Ask.Forced) == 0 {
+	if s.resumes() && !s.Ask.Update && len(s.Ask.Forced) == 0 {
 		return Decision{
-			Action: Change, Resume: s.Intent, Remove: s.unwanted(),
+			Action: Change, Resume: s.Intent,
 			Message: fmt.Sprintf("going on with run %s of %s", s.Intent.RunID, s.Name),
 		}, true
 	}
 	if s.Ask.Update && (len(s.Diff) > 0 || len(s.Ask.Recipes) > 0 || len(s.unwanted()) > 0 || s.Intent != nil) {
-		return Decision{Action: Change, Consented: true, Remove: s.unwanted(), Message: "changing " + s.Name}, true
+		return Decision{Action: Change, Consented: true, Message: "changing " + s.Name}, true
 	}
 	if len(s.Ask.Forced) > 0 {
 		return Decision{Action: Change, Consented: true, Message: "forcing " + strings.Join(s.Ask.Forced, ", ")}, true

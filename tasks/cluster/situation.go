@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"slices"
+
+	"hk/remote"
 )
 
 // Situation gathers what Decide needs.
@@ -25,30 +27,57 @@ func (s *Session) Situation(ask Ask) Situation {
 		}
 	}
 	if f == nil {
-		st.Objects = 1 // nobody looked (--verify=off): the records' word counts
+		// Nobody looked (--verify=off): what is known here counts.
+		st.Objects = 1
+		st.Hosts = s.states(known(unit))
 		return st
 	}
 	st.CloudErr, st.CloudUIDs, st.Foreign, st.Objects = f.CloudErr, f.UIDs, f.Foreign, f.Objects()
 	st.BuiltBy, st.Lock = newest(f.Version, st.BuiltBy), f.Lock
+	st.Hosts = s.states(f.Hosts)
+	return st
+}
+
+// known are the hosts as the unit has them, whose servers are believed to be
+// there.
+func known(unit *Unit) map[string]*HostFound {
+	out := map[string]*HostFound{}
+	if unit == nil {
+		return out
+	}
+	for n, r := range unit.Hosts() {
+		h := &HostFound{Host: n, Record: &r}
+		if r.ServerID != 0 {
+			h.Server = &remote.Server{ID: r.ServerID}
+		}
+		out[n] = h
+	}
+	return out
+}
+
+// states reduces hosts to what the decision needs: the wanted ones in their
+// order, then the others by name.
+func (s *Session) states(hosts map[string]*HostFound) []HostState {
+	var out []HostState
 	wanted := s.Wanted()
 	seen := map[string]bool{}
 	for i := range wanted {
 		seen[wanted[i].Name] = true
-		h := f.Hosts[wanted[i].Name]
+		h := hosts[wanted[i].Name]
 		if h == nil {
 			h = &HostFound{Host: wanted[i].Name}
 		}
-		st.Hosts = append(st.Hosts, h.State(&wanted[i]))
+		out = append(out, h.State(&wanted[i]))
 	}
 	var more []string
-	for n := range f.Hosts {
+	for n := range hosts {
 		if !seen[n] {
 			more = append(more, n)
 		}
 	}
 	slices.Sort(more)
 	for _, n := range more {
-		st.Hosts = append(st.Hosts, f.Hosts[n].State(nil))
+		out = append(out, hosts[n].State(nil))
 	}
-	return st
+	return out
 }

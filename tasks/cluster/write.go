@@ -212,6 +212,13 @@ func (s *Session) updateUnit(ask Ask, d *Decision) error {
 	}
 	established := s.Established()
 	lock := s.LockText()
+	wanted, servers := map[string]bool{}, map[string]*remote.Server{}
+	for _, n := range spec.Names(c) {
+		wanted[n] = true
+	}
+	for n, h := range s.Found().Hosts {
+		servers[n] = h.Server
+	}
 	err = u.change(func(st *state) error {
 		st.m.Version = s.o.Version
 		st.alloc = alloc
@@ -229,6 +236,13 @@ func (s *Session) updateUnit(ask Ask, d *Decision) error {
 		}
 		for _, h := range d.Replace {
 			delete(st.hosts, h)
+		}
+		for n, r := range st.hosts {
+			// Asked for once, never made, and not wanted any more: no server to
+			// remove it with.
+			if r.ServerID == 0 && !wanted[n] && servers[n] == nil {
+				delete(st.hosts, n)
+			}
 		}
 		if !d.Consented {
 			return nil

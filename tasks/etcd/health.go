@@ -32,6 +32,7 @@ func healthKind() tasks.Kind {
 		Needs: []graph.Need{
 			{Kind: CAKind, Via: graph.ToCluster, Why: "its output names the authority and the data generation"},
 			{Kind: ServiceKind, Via: graph.ToRole, Role: spec.Etcd, Quorum: graph.Majority, Why: "a quorum of members is what is proven"},
+			{Kind: RemoveKind, Via: graph.FromAll, After: true, Why: "the members are to be the declared ones and no others"},
 		},
 		Title: "etcd quorum and members",
 	}, tasks.Def[healthIn]{

@@ -20,6 +20,7 @@ const (
 	DataKind    = Phase + ".data"
 	ServiceKind = Phase + ".service"
 	HealthKind  = Phase + ".health"
+	RemoveKind  = Phase + ".remove"
 )
 
 // Kinds of other phases that this one needs.
@@ -67,7 +68,7 @@ const (
 
 // Kinds are the kinds of this phase.
 func Kinds() []tasks.Kind {
-	return []tasks.Kind{caKind(), certsKind(), binaryKind(), dataKind(), serviceKind(), healthKind()}
+	return []tasks.Kind{caKind(), certsKind(), binaryKind(), dataKind(), serviceKind(), healthKind(), removeKind()}
 }
 
 // Member is one desired member.

@@ -58,6 +58,7 @@ const (
 	EndpointKind     = "setup-high-availability.endpoint"
 	CheckKind        = "setup-high-availability.check"
 	ExternalKind     = "setup-high-availability.external"
+	EtcdRemoveKind   = "etcd-setup.remove"
 	JoinKind         = "install-workers.join"
 	WorkerNodeKind   = "install-workers.node"
 	CNIKind          = "addons.cni"

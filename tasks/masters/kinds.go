@@ -21,6 +21,7 @@ const (
 	BootstrapKind    = Phase + ".bootstrap"
 	AdminKind        = Phase + ".admin"
 	NodeKind         = Phase + ".node"
+	RemoveKind       = Phase + ".remove"
 )
 
 // Names in the credential unit.
@@ -57,6 +58,7 @@ func Kinds() []tasks.Kind {
 	return []tasks.Kind{
 		caKind(), certsKind(), configKind(), controlPlaneKind(), bootstrapKind(), adminKind(),
 		kubenode.NodeKind(Phase, spec.Master, ControlPlaneKind),
+		kubenode.RemoveKind(Phase, spec.Master, kubenode.Same(kubenode.EtcdRemoveKind)),
 	}
 }
 

@@ -3,6 +3,7 @@ package network
 import (
 	"hk/tasks"
 	"hk/tasks/provision"
+	"hk/tasks/spec"
 )
 
 // Phase is this phase's name.
@@ -33,6 +34,15 @@ const (
 	sshKind     = provision.SSHKind
 	prepareKind = provision.PrepareKind
 )
+
+// removals are the last steps of hosts that leave before the others may forget
+// them, by role: until then a drained pod, or a member, is told over the mesh that
+// it is to go.
+var removals = map[string]string{
+	spec.Worker: "install-workers.remove",
+	spec.Master: "install-masters.remove",
+	spec.Etcd:   "etcd-setup.remove",
+}
 
 // Kinds are the kinds of this phase.
 func Kinds() []tasks.Kind {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,11 @@ func newCluster(tb testing.TB, text string) cluster {
 		if k.When(c) {
 			kinds, gk = append(kinds, k), append(gk, k.Kind)
 		}
+	}
+	for i := range gk { // as the registry does with what a config does not ask for
+		gk[i].Needs = slices.DeleteFunc(slices.Clone(gk[i].Needs), func(n graph.Need) bool {
+			return !slices.ContainsFunc(gk, func(k graph.Kind) bool { return k.ID() == n.Kind })
+		})
 	}
 	kg, err := graph.New(gk)
 	if err != nil {

@@ -22,6 +22,7 @@ const (
 	RuntimeKind      = Phase + ".runtime"
 	KubeletKind      = Phase + ".kubelet"
 	ImagesKind       = Phase + ".images"
+	RemoveKind       = Phase + ".remove"
 )
 
 // cloudPool is the pool of everything that talks to the cloud API.
@@ -34,7 +35,7 @@ var kubeRoles = []string{spec.Master, spec.Worker}
 func Kinds() []tasks.Kind {
 	return []tasks.Kind{
 		networkKind(), firewallKind(), placementKind(), sshKeyKind(), loadBalancerKind(),
-		serverKind(), sshKind(), prepareKind(), runtimeKind(), kubeletKind(), imagesKind(),
+		serverKind(), sshKind(), prepareKind(), runtimeKind(), kubeletKind(), imagesKind(), removeKind(),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // privateLimit is the number of hosts up to which workers are attached to the
@@ -115,6 +116,34 @@ func Expand(c *Cluster, alloc map[string]int) []Host {
 		out = append(out, h)
 	}
 	return out
+}
+
+// RoleOf is what a host was made as, by its name: no pool of workers may be
+// called master or etcd.
+func RoleOf(host string) string {
+	if at := strings.LastIndexByte(host, '-'); at >= 0 && (host[:at] == Master || host[:at] == Etcd) {
+		return host[:at]
+	}
+	return Worker
+}
+
+// Gone is a host that exists and that the config does not ask for any more: what
+// its name and its index say of it. An index of 0 is not known.
+func Gone(c *Cluster, name string, index int) Host {
+	at := strings.LastIndexByte(name, '-')
+	h := Host{Name: name, Node: c.Name + "-" + name, Role: RoleOf(name), Pool: name[:max(at, 0)], Index: index}
+	h.Number, _ = strconv.Atoi(name[at+1:]) // hk names no host otherwise
+	h.Roles = []string{h.Role}
+	if h.Role == Master && c.Etcd.Count == 0 { // which is as it was: it cannot be changed
+		h.Roles = append(h.Roles, Etcd)
+	}
+	if index > 0 {
+		h.MeshIP = nthAddr(netip.MustParsePrefix(c.Network.Mesh), index).String()
+		if h.Role != Etcd {
+			h.PodCIDR = netip.PrefixFrom(nthAddr(netip.MustParsePrefix(c.Network.Pods), index<<(32-podBits)), podBits).String()
+		}
+	}
+	return h
 }
 
 type attachedPool struct {

@@ -77,6 +77,20 @@ gpu-2 a-gpu-2 worker [worker] ccx13 fsn1 5 10.100.0.5 10.128.5.0/24 private=true
 	}
 }
 
+// A host that is not wanted any more is what it was while it was.
+func TestGone(t *testing.T) {
+	for _, text := range []string{valid["pools"], "name: a\nmasters: {count: 3}\netcd: {count: 3}\n"} {
+		c, _ := parse(t, text)
+		for _, want := range Expand(c, Allocate(map[string]int{"gpu-1": 300}, Names(c))) {
+			got := Gone(c, want.Name, want.Index)
+			want.Type, want.Location, want.Private, want.Labels, want.Taints = "", "", false, nil, nil
+			if d := cmp.Diff(want, got); d != "" {
+				t.Error(d)
+			}
+		}
+	}
+}
+
 func TestExpandEtcdPool(t *testing.T) {
 	c, _ := parse(t, valid["etcd pool"])
 	hosts := Expand(c, Allocate(nil, Names(c)))

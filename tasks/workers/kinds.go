@@ -15,6 +15,7 @@ const (
 	ConfigKind = Phase + ".config"
 	JoinKind   = Phase + ".join"
 	NodeKind   = Phase + ".node"
+	RemoveKind = Phase + ".remove"
 )
 
 // clusterCA is the cluster's authority in the credential unit.
@@ -22,7 +23,10 @@ const clusterCA = "ca"
 
 // Kinds are the kinds of this phase.
 func Kinds() []tasks.Kind {
-	return []tasks.Kind{certsKind(), configKind(), joinKind(), kubenode.NodeKind(Phase, spec.Worker, JoinKind)}
+	return []tasks.Kind{
+		certsKind(), configKind(), joinKind(), kubenode.NodeKind(Phase, spec.Worker, JoinKind),
+		kubenode.RemoveKind(Phase, spec.Worker),
+	}
 }
 
 func onWorkers() []string { return []string{spec.Worker} }

@@ -92,8 +92,10 @@ func (e *Etcd) Close() error { return nil }
 type Kube struct {
 	remote.Kube
 	NodeMap map[string]*remote.Node
-	Objects map[string][]byte // NAMESPACE/RESOURCE/NAME -> JSON
-	NotUp   map[string]bool   // by via
+	Objects map[string][]byte       // NAMESPACE/RESOURCE/NAME -> JSON
+	NotUp   map[string]bool         // by via
+	Pods    map[string][]remote.Pod // by Node
+	OnEvict func(p remote.Pod) error
 	Calls   []string
 }
 
@@ -141,6 +143,32 @@ func (k *Kube) PatchNode(_ context.Context, name string, p remote.NodePatch) err
 func (k *Kube) DeleteNode(_ context.Context, name string) error {
 	k.Calls = append(k.Calls, "delete node "+name)
 	delete(k.NodeMap, name)
+	return nil
+}
+
+// Cordon implements remote.Kube.
+func (k *Kube) Cordon(_ context.Context, name string, on bool) error {
+	k.Calls = append(k.Calls, fmt.Sprintf("cordon %s %t", name, on))
+	return nil
+}
+
+// PodsOn implements remote.Kube.
+func (k *Kube) PodsOn(_ context.Context, node string) ([]remote.Pod, error) {
+	return slices.Clone(k.Pods[node]), nil
+}
+
+// Evict implements remote.Kube: the pod goes at once, unless OnEvict says
+// otherwise.
+func (k *Kube) Evict(_ context.Context, p remote.Pod) error {
+	k.Calls = append(k.Calls, "evict "+p.Namespace+"/"+p.Name)
+	if k.OnEvict != nil {
+		if err := k.OnEvict(p); err != nil {
+			return err
+		}
+	}
+	for node := range k.Pods {
+		k.Pods[node] = slices.DeleteFunc(k.Pods[node], func(o remote.Pod) bool { return o.UID == p.UID })
+	}
 	return nil
 }
 
