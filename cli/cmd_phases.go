@@ -136,10 +136,14 @@ func scopeText(k *tasks.Kind) string {
 	if k.Scope == graph.OnCluster {
 		return "the cluster, once"
 	}
-	if len(k.Roles) == 0 {
-		return "every host"
+	of := "every host"
+	if len(k.Roles) > 0 {
+		of = "each " + orList(k.Roles)
 	}
-	return "each " + orList(k.Roles)
+	if k.Leaving {
+		of += " that is removed"
+	}
+	return of
 }
 
 func traits(k *tasks.Kind) string {

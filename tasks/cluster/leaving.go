@@ -18,32 +18,31 @@ func (s *Session) Leaving() []tasks.Leaving {
 	if c == nil {
 		return nil
 	}
-	found := map[string]*tasks.Leaving{}
-	at := func(name string, index int) *tasks.Leaving {
+	wanted, found := map[string]bool{}, map[string]*tasks.Leaving{}
+	for _, n := range spec.Names(c) {
+		wanted[n] = true
+	}
+	see := func(name string, index int, server int64, addr string) {
+		if name == "" || wanted[name] {
+			return
+		}
 		if found[name] == nil {
 			found[name] = &tasks.Leaving{Host: spec.Gone(c, name, index)}
 		}
-		return found[name]
+		found[name].ServerID, found[name].Addr = server, addr
 	}
 	if u := s.Unit(); u != nil {
 		for n, r := range u.Hosts() {
 			if r.ServerID != 0 {
-				l := at(n, r.Index)
-				l.ServerID, l.Addr = r.ServerID, r.Addr
+				see(n, r.Index, r.ServerID, r.Addr)
 			}
 		}
 	}
 	if f := s.Found(); f != nil && f.Ours != nil {
 		for i := range f.Ours.Servers {
 			sv := &f.Ours.Servers[i]
-			if n := sv.Labels[remote.LabelHost]; n != "" {
-				l := at(n, index(sv))
-				l.ServerID, l.Addr = sv.ID, sv.IPv4
-			}
+			see(sv.Labels[remote.LabelHost], index(sv), sv.ID, sv.IPv4)
 		}
-	}
-	for _, n := range spec.Names(c) {
-		delete(found, n)
 	}
 	var out []tasks.Leaving
 	for _, l := range found {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hk/remote"
+	"hk/tasks"
 	"hk/tasks/spec"
 )
 
@@ -432,6 +433,80 @@ func TestMissingWorkerIsMadeAgain(t *testing.T) {
 	}
 	if s.Unit().Alloc()["worker-1"] != 4 {
 		t.Errorf("index %d", s.Unit().Alloc()["worker-1"])
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLeaving: what leaves is what the unit and the labels know and the config
+// does not name, the highest number of a pool first.
+func TestLeaving(t *testing.T) {
+	g := newStage(t)
+	g.up()
+	less := *g.cfg
+	less.Masters.Count = 1
+	less.Workers = slices.Clone(less.Workers)
+	less.Workers[0].Count = 0
+	g.cfg = &less
+	leaving := func(s *Session) string {
+		var out []string
+		for _, l := range s.Leaving() {
+			if l.ServerID == 0 || l.Addr == "" || l.MeshIP == "" {
+				t.Errorf("%+v", l)
+			}
+			out = append(out, l.Name)
+		}
+		return strings.Join(out, " ")
+	}
+	const want = "master-3 master-2 worker-2 worker-1"
+	if got := leaving(g.load()); got != want {
+		t.Errorf("nobody looked: %s, want %s", got, want)
+	}
+	// One is known by its label alone, and one by the unit alone: somebody deleted
+	// its server.
+	if err := g.load().Unit().DropHost("worker-2"); err != nil {
+		t.Fatal(err)
+	}
+	g.cloud.inv.Servers = slices.DeleteFunc(g.cloud.inv.Servers, func(s remote.Server) bool { return s.Name == "demo-master-3" })
+	s, _ := g.look(Look{})
+	if got := leaving(s); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	d := s.Decide(Ask{})
+	if got := strings.Join(d.Remove, " "); d.Action != AskFirst || got != "master-2 master-3 worker-1 worker-2" || strings.Join(d.Lose, " ") != "master-2 master-3" {
+		t.Errorf("%s, remove %s, lose %v", d.Action, got, d.Lose)
+	}
+	// A member has its vote, and so is asked, until it was taken out.
+	if _, err := s.Etcd(); err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	for _, e := range g.etcd.endpoints {
+		asked = append(asked, e.Host)
+	}
+	if got := strings.Join(asked, " "); !strings.HasPrefix(got, "master-1 ") || !strings.Contains(got, "master-2") {
+		t.Errorf("etcd is asked on %s", got)
+	}
+}
+
+// TestIntentOfAnUnwantedHostIsDropped: a server that was asked for, never made,
+// and is not wanted any more leaves nothing to be removed.
+func TestIntentOfAnUnwantedHostIsDropped(t *testing.T) {
+	g := newStage(t)
+	g.up()
+	if err := g.load().Unit().SaveHost(tasks.HostRecord{Host: "worker-9", Index: 9}); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := g.look(Look{})
+	if d := s.Decide(Ask{}); d.Action != Keep || len(s.Leaving())+len(d.Remove) > 0 {
+		t.Errorf("%s, remove %v", d.Action, d.Remove)
+	}
+	if _, err := s.Write(t.Context(), Ask{}, Look{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := s.Unit().Host("worker-9"); ok {
+		t.Error("its entry is kept")
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

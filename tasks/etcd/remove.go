@@ -107,12 +107,16 @@ func (in removeIn) restIsQuorum(ctx context.Context, c remote.Etcd, members []re
 	}
 	switch {
 	case voters == 0 && !gone.Learner:
-		return tasks.Final{Err: fmt.Errorf("%s is the only member of etcd: its data would be lost", in.Host)}
+		return tasks.Final{Err: in.error("it is the only member, its data would be lost")}
 	case healthy < voters/2+1:
-		return fmt.Errorf("%d of the %d members that stay are healthy, %d are needed; not healthy: %s",
+		return in.error("%d of the %d members that stay are healthy, %d are needed; not healthy: %s",
 			healthy, voters, voters/2+1, strings.Join(silent, ", "))
 	}
 	return c.Proof(ctx, "")
+}
+
+func (in removeIn) error(format string, args ...any) error {
+	return &remote.WorldError{World: "etcd", Op: "remove member " + in.Host, Err: fmt.Errorf(format, args...)}
 }
 
 func verifyRemove(ctx context.Context, in removeIn, e *tasks.Env) (fp.Output, error) {
@@ -126,7 +130,7 @@ func verifyRemove(ctx context.Context, in removeIn, e *tasks.Env) (fp.Output, er
 		}
 		members, err := c.Members(ctx)
 		if err == nil && in.among(members) != nil {
-			err = fmt.Errorf("etcd still lists %s", in.Host)
+			err = in.error("etcd still lists it")
 		}
 		return err
 	})

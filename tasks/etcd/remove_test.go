@@ -28,7 +28,7 @@ func TestRemoveProvesTheRestFirst(t *testing.T) {
 		"another is off":         {three, []string{"master-1", "master-3"}, nil, "1 of the 2 members that stay are healthy, 2 are needed; not healthy: master-2"},
 		"gone already":           {three[:2], []string{"master-1", "master-2"}, []string{"proof "}, ""},
 		"two, the other is fine": {[]remote.Member{three[0], three[2]}, []string{"master-1"}, []string{"proof ", "remove 3", "proof "}, ""},
-		"the only one":           {three[2:], []string{"master-3"}, nil, "the only member of etcd"},
+		"the only one":           {three[2:], []string{"master-3"}, nil, "it is the only member"},
 		"never started":          {[]remote.Member{three[0], {ID: 3, PeerURLs: three[2].PeerURLs, Learner: true}}, []string{"master-1"}, []string{"proof ", "remove 3", "proof "}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -108,20 +108,29 @@ func drain(ctx context.Context, k remote.Kube, node string, log func(string)) er
 				return nil
 			}
 		}
+		if err != nil && !passes(err) {
+			return err
+		}
 		select {
 		case <-time.After(pause):
 			continue
 		case <-ctx2.Done():
 		}
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
-		case len(left) == 0:
-			return fmt.Errorf("draining %s: %w", node, err)
 		}
-		return fmt.Errorf("draining %s: not within %s; still there: %s; see why they do not go (kubectl get pdb,pods -A), then run the same command again",
-			node, drainLimit, list(left))
+		if err == nil {
+			err = fmt.Errorf("still there: %s; see why they do not go (kubectl get pdb,pods -A), then run the same command again", list(left))
+		}
+		// The time is up: trying again is for whoever has looked at it.
+		return &remote.WorldError{World: "kube", Op: fmt.Sprintf("draining %s: not within %s", node, drainLimit), Err: err}
 	}
+}
+
+// passes reports whether an API server may answer in another way soon.
+func passes(err error) bool {
+	w, ok := errors.AsType[*remote.WorldError](err)
+	return ok && w.Transient()
 }
 
 // drainRound evicts every pod that was not asked to go yet, and says which are

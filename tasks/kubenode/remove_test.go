@@ -83,11 +83,9 @@ func TestRemoveGivesUpAtItsDeadline(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "still there: a/db (a disruption budget does not allow it)") {
 			t.Fatalf("error %v", err)
 		}
-		if again, ok := errors.AsType[interface {
-			error
-			Transient() bool
-		}](err); ok && again.Transient() {
-			t.Error("it would be tried two times more by itself")
+		w, ok := errors.AsType[*remote.WorldError](err)
+		if !ok || w.Class() != "kube" || w.Transient() {
+			t.Errorf("%#v: it would be tried two times more by itself", err)
 		}
 		if k.NodeMap["n"] == nil {
 			t.Error("the Node was deleted all the same")
@@ -112,6 +110,30 @@ func TestRemoveOfASilentHost(t *testing.T) {
 		}
 		if want := []string{"cordon n true", "evict a/web", "evict a/db", "delete node n"}; !slices.Equal(k.Calls, want) {
 			t.Errorf("calls %v, want %v", k.Calls, want)
+		}
+	})
+}
+
+// TestRemoveIsPatientWithTheAPIOnly: an API server that is away for a while is
+// waited for, a refusal is not.
+func TestRemoveIsPatientWithTheAPIOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, _, e := removal()
+		away := 3
+		k.OnEvict = func(remote.Pod) error {
+			if away--; away > 0 {
+				return &remote.WorldError{World: "kube", Op: "evict", Again: true, Err: errors.New("no API server answers")}
+			}
+			return nil
+		}
+		if err := remove(t, e); err != nil {
+			t.Error(err)
+		}
+		k, _, e = removal()
+		k.OnEvict = func(remote.Pod) error { return errors.New("forbidden") }
+		start := time.Now()
+		if err := remove(t, e); err == nil || time.Since(start) != 0 || k.NodeMap["n"] == nil {
+			t.Errorf("%v after %s", err, time.Since(start))
 		}
 	})
 }

@@ -65,15 +65,19 @@ func (in removeIn) delete(ctx context.Context, e *tasks.Env) error {
 		return err
 	}
 	if !ours(s.Labels, e.UID) || s.Labels[remote.LabelHost] != in.Host {
-		return fmt.Errorf("server %s (%d) does not carry this cluster's UID and the name of %s: it is not deleted", s.Name, s.ID, in.Host)
+		return in.refused(s, "it does not carry this cluster's UID and the name of "+in.Host+", and is not deleted")
 	}
 	if s.Protected {
-		return fmt.Errorf("server %s (%d) is protected from deletion: take the protection away in the cloud console first", s.Name, s.ID)
+		return in.refused(s, "it is protected from deletion; take the protection away in the cloud console first")
 	}
 	if err := e.Cloud.DeleteServer(ctx, in.Server); err != nil {
 		return err
 	}
 	return tasks.Poll(ctx, removeLimit, "deleting server "+s.Name, func(ctx context.Context) error { return in.isGone(ctx, e) })
+}
+
+func (in removeIn) refused(s *remote.Server, why string) error {
+	return &remote.CloudError{Op: fmt.Sprintf("delete server %s (%d)", s.Name, s.ID), Message: why}
 }
 
 func (in removeIn) isGone(ctx context.Context, e *tasks.Env) error {

@@ -28,7 +28,7 @@ func TestRemoveDeletesOnlyItsOwnServer(t *testing.T) {
 		"deleted before":  {remote.Server{}, 7, ""},
 		"never made":      {remote.Server{}, 0, ""},
 		"of another":      {remote.Server{ID: 7, Labels: map[string]string{remote.LabelUID: "other", remote.LabelHost: "worker-2"}}, 7, "does not carry this cluster's UID"},
-		"of another host": {remote.Server{ID: 7, Labels: map[string]string{remote.LabelUID: "uid", remote.LabelHost: "worker-1"}}, 7, "it is not deleted"},
+		"of another host": {remote.Server{ID: 7, Labels: map[string]string{remote.LabelUID: "uid", remote.LabelHost: "worker-1"}}, 7, "is not deleted"},
 		"protected":       {remote.Server{ID: 7, Labels: own, Protected: true}, 7, "protected from deletion"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 const podBits = 24
 
 // spareIndexes is how many hosts more than the config asks for the address plan
-// must hold: an index is free again only when its host is gone, and a host is
-// often replaced before that.
+// must hold: an index stays with the name of its host, also when that is gone, so
+// that an address never belongs to another.
 const spareIndexes = 16
 
 // privateRanges are the addresses that no public host has (RFC 1918, RFC 6598,
