@@ -23,8 +23,8 @@ func TestRemovalSurvivesKills(t *testing.T) {
 		t.Fatal(err)
 	}
 	hk := func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this test's own program
-		cmd.Args = append([]string{"hk"}, args...)          // TestMain runs hk by this name
+		cmd := exec.CommandContext(t.Context(), os.Args[0]) // this test's own program, which runs hk
+		cmd.Args = append([]string{"hk"}, args...)          // by this name
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "HK_HOME="+filepath.Join(dir, "home"), "HOME="+dir, "CI=1")
 		return cmd

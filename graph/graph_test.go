@@ -215,8 +215,10 @@ func TestExpandLeaving(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, err := kg.Expand([]graph.Host{
-		{Name: "master-1", Roles: []string{"master"}}, {Name: "worker-1", Roles: []string{"worker"}},
-		{Name: "worker-2", Roles: []string{"worker"}, Leaving: true}, {Name: "master-2", Roles: []string{"master"}, Leaving: true},
+		{Name: "master-1", Roles: []string{"master"}},
+		{Name: "worker-1", Roles: []string{"worker"}},
+		{Name: "worker-2", Roles: []string{"worker"}, Leaving: true},
+		{Name: "master-2", Roles: []string{"master"}, Leaving: true},
 	})
 	if err != nil {
 		t.Fatal(err)

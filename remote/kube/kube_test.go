@@ -297,8 +297,10 @@ func TestPodsAndEvictions(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []remote.Pod{
-		{Namespace: "a", Name: "web", UID: "1"}, {Namespace: "a", Name: "agent", UID: "2", Bound: true},
-		{Namespace: "a", Name: "etcd", UID: "3", Bound: true}, {Namespace: "a", Name: "job", UID: "4", Finished: true, Leaving: true},
+		{Namespace: "a", Name: "web", UID: "1"},
+		{Namespace: "a", Name: "agent", UID: "2", Bound: true},
+		{Namespace: "a", Name: "etcd", UID: "3", Bound: true},
+		{Namespace: "a", Name: "job", UID: "4", Finished: true, Leaving: true},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

@@ -19,8 +19,10 @@ func removal() (*fake.Kube, *fake.Host, *tasks.Env) {
 	n := node("n")
 	n.Ready = true
 	k := &fake.Kube{NodeMap: map[string]*remote.Node{"n": n}, Pods: map[string][]remote.Pod{"n": {
-		{Namespace: "a", Name: "web", UID: "1"}, {Namespace: "a", Name: "db", UID: "2"},
-		{Namespace: "s", Name: "proxy", UID: "3", Bound: true}, {Namespace: "a", Name: "job", UID: "4", Finished: true},
+		{Namespace: "a", Name: "web", UID: "1"},
+		{Namespace: "a", Name: "db", UID: "2"},
+		{Namespace: "s", Name: "proxy", UID: "3", Bound: true},
+		{Namespace: "a", Name: "job", UID: "4", Finished: true},
 	}}}
 	h := fake.NewHost("worker-1")
 	e := fake.Env(fake.NewVault(), h)
