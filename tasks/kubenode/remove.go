@@ -73,12 +73,12 @@ func (in RemoveIn) find(ctx context.Context, e *tasks.Env) (remote.Kube, *remote
 	k, err := e.Kube()
 	if err == nil {
 		var n *remote.Node
-		if n, err = k.Node(ctx, in.Node); err == nil {
+		switch n, err = k.Node(ctx, in.Node); {
+		case err == nil:
 			return k, n, nil
+		case errors.Is(err, remote.ErrNotFound):
+			return nil, nil, nil
 		}
-	}
-	if errors.Is(err, remote.ErrNotFound) {
-		return nil, nil, nil
 	}
 	if !e.Established && ctx.Err() == nil {
 		e.Log("the cluster was never up, so no pods run on " + in.Host)
