@@ -144,7 +144,9 @@ func TestRemoveIsPatientWithTheAPIOnly(t *testing.T) {
 // on one that never was there is nothing to drain.
 func TestRemoveWithoutAnAPI(t *testing.T) {
 	_, _, e := removal()
-	e.Kube = func() (remote.Kube, error) { return nil, fmt.Errorf("no master was contacted yet: %w", remote.ErrNotFound) }
+	e.Kube = func() (remote.Kube, error) {
+		return nil, fmt.Errorf("no master was contacted yet: %w", remote.ErrNotFound)
+	}
 	if err := remove(t, e); err == nil {
 		t.Error("removed without knowing")
 	}
