@@ -317,7 +317,11 @@ func (b *builder) consent(d *discovery) error {
 		return refused
 	}
 	if lose := d.decision.Lose; len(lose) > 0 {
-		if err := b.a.confirmLoss(b.c, b.name, "this deletes "+strings.Join(lose, ", ")+" of "+b.name+" with their data"); err != nil {
+		var err error
+		ui.Aside(b.view, func() {
+			err = b.a.confirmLoss(b.c, b.name, "this deletes "+strings.Join(lose, ", ")+" of "+b.name+" with their data")
+		})
+		if err != nil {
 			return err
 		}
 		b.wish.ask.Confirm = true
